@@ -1,0 +1,174 @@
+// TilePlan: which key tiles every query tile computes, and in which tier. The one thing that selectors write and
+// executors read. Plain integers, immutable, always valid once built.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace winnow {
+
+class Workspace;
+
+// What a key tile's keys are computed in. What a tier means in operands is the executor's business:
+// on a bf16 CPU executor both compute exactly as refine does unless its record says otherwise.
+enum class Tier : std::uint8_t { skip, skim, refine };
+
+// What happens to tiles that a row neither lists nor excludes.
+enum class Skipped : std::uint8_t {
+  drop,  // they do not exist for the row
+  mean,  // each mean_group of their keys is one virtual key: its mean k and v, with ln(count) added to the logit
+};
+
+// Why a call runs dense. `none` is a plan made by a selector.
+enum class DenseReason : std::uint8_t {
+  none,
+  requested,
+  skip_first_steps,
+  skip_first_layers,
+  min_seq_len,
+  disabled_until_timestep,
+  missing_timestep,
+  cross_attention,
+};
+inline constexpr int kNumDenseReasons = 8;
+const char* dense_reason_name(DenseReason reason);  // "skip_first_steps"
+
+// Sizes that turn token indices into tiles. Tiles are aligned to token 0; the last one may be ragged.
+struct PlanGeometry {
+  std::int64_t B = 1;
+  std::int64_t H = 1;   // query heads; plans have one row list per query head, also under GQA
+  std::int64_t Sq = 0;
+  std::int64_t Sk = 0;
+  int tile_q = 128;
+  int tile_k = 64;
+  int mean_group = 64;  // keys per virtual key; divides tile_k
+  // Valid keys per batch entry, or empty: Sk everywhere. Keys past it take no part (not even as means).
+  std::vector<std::int64_t> key_lengths;
+
+  std::int64_t Gq() const { return (Sq + tile_q - 1) / tile_q; }
+  std::int64_t Gk() const { return (Sk + tile_k - 1) / tile_k; }
+  std::int64_t rows() const { return B * H * Gq(); }
+  std::int64_t row(std::int64_t b, std::int64_t h, std::int64_t query_tile) const {
+    return (b * H + h) * Gq() + query_tile;
+  }
+  std::int64_t keys(std::int64_t b) const { return key_lengths.empty() ? Sk : key_lengths[static_cast<std::size_t>(b)]; }
+  // Key tiles with at least one valid key.
+  std::int64_t key_tiles(std::int64_t b) const { return (keys(b) + tile_k - 1) / tile_k; }
+  void validate() const;  // throws Error
+  bool operator==(const PlanGeometry&) const = default;
+};
+
+// Relative prices of one key tile, in units of one refine tile; from a machine profile.
+struct TierCosts {
+  double refine = 1.0;
+  double skim = 1.0;
+  double mean = 1.0;  // of tile_k virtual keys
+};
+
+class TilePlan {
+ public:
+  // Every valid key tile of every row in tier refine. O(Gk) memory, from `ws` or owned if null.
+  static TilePlan dense(const PlanGeometry& geometry, DenseReason reason, Workspace* ws = nullptr);
+
+  TilePlan(TilePlan&&) noexcept;
+  TilePlan& operator=(TilePlan&&) noexcept;
+  ~TilePlan();
+
+  const PlanGeometry& geometry() const { return geometry_; }
+  Skipped skipped() const { return skipped_; }
+  DenseReason reason() const { return reason_; }
+  // True for dense(): rows share one list. A list-form plan that happens to keep everything is not identity.
+  bool is_identity() const { return identity_; }
+
+  // Ascending key tiles of a row. tier is skim or refine.
+  std::span<const std::int32_t> tiles(Tier tier, std::int64_t row) const {
+    return list(tier == Tier::refine ? refine_ : skim_, row);
+  }
+  // Ascending key tiles that are neither computed nor represented (another document, padding).
+  std::span<const std::int32_t> excluded(std::int64_t row) const { return list(excluded_, row); }
+  bool has_tier(Tier tier) const { return identity_ ? tier == Tier::refine : !(tier == Tier::refine ? refine_ : skim_).tiles.empty(); }
+  bool has_excluded() const { return !excluded_.tiles.empty(); }
+
+  // The functions below walk the whole plan.
+  // Share of the query-key pairs, not counting excluded ones, that are computed in skim or refine. 1 if there are none.
+  double density() const;
+  // Share of those pairs in one tier (skip: everything not computed).
+  double tier_share(Tier tier) const;
+  // Sum over rows of tile prices, virtual keys included, in units of one refine tile.
+  double modelled_cost(const TierCosts& costs = {}) const;
+  // Throws Error at the first list that is out of range, unsorted, repeated or listed twice in a row.
+  void validate() const;
+  // Deep copy in list form that owns its memory; equal plans have equal canonical forms.
+  TilePlan canonical() const;
+  bool operator==(const TilePlan& other) const;  // same geometry, policy and lists, in canonical form
+  std::string describe() const;                  // one line: geometry, density, policy, reason
+
+  // Safetensors file: offsets and tiles of each tier, geometry in its metadata. See docs/plan-format.md.
+  // Throws Error; load() accepts nothing that validate() would refuse. A failed save leaves no file.
+  void save(const std::string& path) const;
+  static TilePlan load(const std::string& path);
+  static TilePlan load(std::span<const std::byte> bytes, const std::string& name);
+
+ private:
+  friend class PlanBuilder;
+  struct Lists {
+    std::span<const std::int64_t> offsets;  // rows + 1, or empty: no list in any row
+    std::span<const std::int32_t> tiles;
+  };
+  struct Storage;
+  TilePlan();
+
+  std::span<const std::int32_t> list(const Lists& lists, std::int64_t row) const {
+    if (identity_ && &lists == &refine_) {
+      return refine_.tiles.first(static_cast<std::size_t>(geometry_.key_tiles(row / (geometry_.H * geometry_.Gq()))));
+    }
+    if (lists.offsets.empty()) return {};
+    const auto r = static_cast<std::size_t>(row);
+    return lists.tiles.subspan(static_cast<std::size_t>(lists.offsets[r]),
+                               static_cast<std::size_t>(lists.offsets[r + 1] - lists.offsets[r]));
+  }
+
+  PlanGeometry geometry_;
+  Skipped skipped_ = Skipped::drop;
+  DenseReason reason_ = DenseReason::none;
+  bool identity_ = false;
+  Lists refine_, skim_, excluded_;
+  std::unique_ptr<Storage> storage_;  // null: memory belongs to a Workspace and lives as long as its scope
+};
+
+// Builds a plan in two passes: set the number of tiles per row, then fill each row's span (rows may be filled in parallel).
+//   PlanBuilder b(geometry, Skipped::mean, &ws);
+//   b.counts(Tier::refine)[row] = n;   for all rows
+//   b.allocate();
+//   b.tiles(Tier::refine, row)[0..n) = ascending tiles
+//   TilePlan plan = std::move(b).finish();
+class PlanBuilder {
+ public:
+  // Memory comes from `ws`, or is owned by the plan if null.
+  PlanBuilder(PlanGeometry geometry, Skipped skipped, Workspace* ws = nullptr);
+  ~PlanBuilder();
+  PlanBuilder(PlanBuilder&&) noexcept;
+
+  // rows() counters, zero at first. Only the tiers that are asked for are stored.
+  std::span<std::int64_t> counts(Tier tier);
+  std::span<std::int64_t> excluded_counts();
+  void allocate();
+  std::span<std::int32_t> tiles(Tier tier, std::int64_t row);
+  std::span<std::int32_t> excluded(std::int64_t row);
+  // Sorts each row, validates, and returns the plan. Throws Error if a list is invalid.
+  TilePlan finish() &&;
+
+  // A plan from explicit rows, for tests and importers: refine[row] (and skim, excluded, which may be empty).
+  static TilePlan from_rows(PlanGeometry geometry, Skipped skipped, const std::vector<std::vector<std::int32_t>>& refine,
+                            const std::vector<std::vector<std::int32_t>>& skim = {},
+                            const std::vector<std::vector<std::int32_t>>& excluded = {});
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace winnow

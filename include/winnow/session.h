@@ -1,0 +1,93 @@
+// One attention call from gate to statistics: what a model's self-attention calls.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "winnow/attend.h"
+#include "winnow/callbacks.h"
+#include "winnow/plan.h"
+#include "winnow/select.h"
+#include "winnow/steps.h"
+#include "winnow/tensor.h"
+
+namespace winnow {
+
+// Dense attention on every call.
+struct Dense {
+  void validate() const {}
+};
+
+// In-kernel skipping of tiles whose softmax weights would all be tiny, on the dense plan.
+struct SkipSoftmax {
+  // Natural units: a tile is dropped when exp(tile max - running max) < threshold for all rows of a granule. In [0,1); 0 = off.
+  float threshold = 1e-3F;
+  void validate() const;
+};
+
+// A fixed plan read from a file, for every call of matching geometry.
+struct FixedPlan {
+  std::string path;
+  void validate() const;
+};
+
+using Method = std::variant<Dense, MeanPool, Oracle, SkipSoftmax, FixedPlan>;
+
+struct AttentionConfig {
+  Method method = Dense{};
+  GateOptions gate;
+  std::string executor;  // empty: chosen
+  void validate() const;
+  const char* method_name() const;  // "mean_pool"
+};
+
+// A method's name ("mean_pool"), a path to a JSON file, or JSON text: {"method":"mean_pool","cdf":0.9,"skip_first_steps":2}.
+// Keys that are not named keep their defaults; unknown keys, wrong types and values out of range throw Error naming the key.
+AttentionConfig parse_attention_config(std::string_view name_file_or_json);
+std::string to_json(const AttentionConfig& config);  // every key, one line
+
+struct CallReport {
+  DenseReason reason = DenseReason::none;  // none: ran sparse
+  double density = 1.0;                    // FLOP-weighted; skip-softmax counts (QK + kept PV) / 2
+  double pairs = 0.0;                      // B*H*Sq*Sk, the weight of this density
+  double plan_seconds = 0.0;
+  double attend_seconds = 0.0;
+  const char* executor = "";
+};
+
+struct SessionTotals {
+  std::int64_t calls = 0;
+  std::array<std::int64_t, kNumDenseReasons> by_reason{};  // index: DenseReason; none = sparse calls
+  double pairs = 0.0;
+  double computed_pairs = 0.0;
+  double plan_seconds = 0.0;
+  double attend_seconds = 0.0;
+  double density() const { return pairs > 0 ? computed_pairs / pairs : 1.0; }
+};
+
+class AttentionSession {
+ public:
+  // Throws Error if the configuration is invalid or no executor fits it.
+  explicit AttentionSession(AttentionConfig config, Diagnostics diagnostics = {});
+  ~AttentionSession();
+  AttentionSession(AttentionSession&&) noexcept;
+
+  const AttentionConfig& config() const;
+  // gate -> select -> attend -> stats. Shapes as in attend(). All memory from `ws`, given back before returning.
+  CallReport attend(const StepContext& context, const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& out,
+                    Workspace& ws, const AttendOptions& options = {});
+  const SessionTotals& totals() const;
+  // Forgets totals and the once-per-run diagnostics.
+  void reset();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace winnow

@@ -1,0 +1,43 @@
+// Where in the denoising run an attention call stands. Set once per forward by the host.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace winnow {
+
+enum class Branch : std::uint8_t { conditional, unconditional };
+
+// Latent token grid of one sequence: token index = (t*height + y)*width + x.
+struct Grid {
+  std::int64_t frames = 0;  // T
+  std::int64_t height = 0;  // h
+  std::int64_t width = 0;   // w
+  std::int64_t tokens() const { return frames * height * width; }
+};
+
+struct StepContext {
+  int expert = 0;      // 0 = high noise (or the only one), 1 = low noise
+  int layer = 0;       // 0-based
+  int num_layers = 1;
+  int step = 0;        // 0-based
+  int num_steps = 1;
+  std::optional<double> timestep;  // normalised scheduler timestep in [0,1], 1 = pure noise
+  Branch branch = Branch::conditional;
+  Grid grid;
+};
+
+// When to run dense. A call is dense if any rule says so; every dense call carries the rule's name as its reason.
+struct GateOptions {
+  int skip_first_steps = 0;         // steps [0, n) are dense
+  int skip_first_layers = 0;        // layers [0, n) are dense
+  std::int64_t min_seq_len = 0;     // fewer keys than this: dense
+  // Dense while timestep > this value; sparse from timestep <= value on (inclusive). Unset = no such rule.
+  // A missing timestep with this rule means dense, and one diagnostic.
+  std::optional<double> disabled_until_timestep;
+
+  void validate() const;  // throws Error naming the key, what was expected and what was found
+};
+
+}  // namespace winnow

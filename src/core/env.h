@@ -1,0 +1,11 @@
+// The only reader of environment variables. docs/environment.md lists them.
+#pragma once
+
+#include <string>
+
+namespace winnow::env {
+
+std::string executor();  // WINNOW_EXECUTOR: forces an attention executor by name; empty = choose
+int threads();           // WINNOW_THREADS: default number of threads; 0 = one per core. Throws Error if not a number >= 0.
+
+}  // namespace winnow::env

@@ -1,0 +1,85 @@
+#include "winnow/workspace.h"
+
+#include <algorithm>
+#include <new>
+#include <string>
+
+#include "winnow/error.h"
+
+namespace winnow {
+
+namespace {
+constexpr std::size_t kAlignment = 64;          // a cache line, and the widest vector
+constexpr std::size_t kSmallestBlock = 1U << 20U;
+
+std::size_t align_up(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+}  // namespace
+
+void Workspace::Free::operator()(std::byte* p) const { ::operator delete[](p, std::align_val_t{kAlignment}); }
+
+Workspace::Workspace(std::size_t initial_bytes) {
+  if (initial_bytes > 0) add_block(initial_bytes);
+}
+
+void Workspace::add_block(std::size_t bytes) {
+  const std::size_t size = std::max(align_up(bytes), kSmallestBlock);
+  std::byte* memory = nullptr;
+  try {
+    memory = static_cast<std::byte*>(::operator new[](size, std::align_val_t{kAlignment}));
+  } catch (const std::bad_alloc&) {
+    throw Error("workspace", "out of memory: asked the system for " + std::to_string(size) + " bytes");
+  }
+  blocks_.push_back(Block{std::unique_ptr<std::byte[], Free>(memory), size, 0});
+  ++system_allocations_;
+}
+
+void* Workspace::allocate_bytes(std::size_t bytes) {
+  const std::size_t need = align_up(std::max<std::size_t>(bytes, 1));
+  if (need < bytes) throw Error("workspace", "size overflow: " + std::to_string(bytes) + " bytes");
+  while (current_ < blocks_.size() && blocks_[current_].size - blocks_[current_].used < need) ++current_;
+  if (current_ == blocks_.size()) add_block(std::max(need, capacity_bytes() / 2));
+  Block& block = blocks_[current_];
+  void* p = block.memory.get() + block.used;
+  block.used += need;
+  peak_ = std::max(peak_, used_bytes());
+  return p;
+}
+
+void Workspace::reset() {
+  if (open_scopes_ != 0) throw Error("workspace", "reset() inside an open scope");
+  if (blocks_.size() > 1) {
+    const std::size_t total = capacity_bytes();
+    blocks_.clear();
+    add_block(total);
+  }
+  for (Block& block : blocks_) block.used = 0;
+  current_ = 0;
+}
+
+std::size_t Workspace::used_bytes() const {
+  std::size_t used = 0;
+  for (const Block& block : blocks_) used += block.used;
+  return used;
+}
+
+std::size_t Workspace::capacity_bytes() const {
+  std::size_t size = 0;
+  for (const Block& block : blocks_) size += block.size;
+  return size;
+}
+
+Workspace::Scope::Scope(Workspace& workspace)
+    : workspace_(workspace),
+      block_(workspace.current_),
+      offset_(workspace.current_ < workspace.blocks_.size() ? workspace.blocks_[workspace.current_].used : 0) {
+  ++workspace_.open_scopes_;
+}
+
+Workspace::Scope::~Scope() {
+  --workspace_.open_scopes_;
+  for (std::size_t b = block_ + 1; b < workspace_.blocks_.size(); ++b) workspace_.blocks_[b].used = 0;
+  if (block_ < workspace_.blocks_.size()) workspace_.blocks_[block_].used = offset_;
+  workspace_.current_ = block_;
+}
+
+}  // namespace winnow
