@@ -1,0 +1,86 @@
+# The front door. On Debian 12 each target first installs what it needs (needs root or sudo for that).
+#   make demo      build, generate a video dense and sparse, compare: out/demo/
+#   make test      build and run every test
+#   make build     the program at build/winnow
+#   make bench     speed of the attention kernels, as ratios
+#   make sanitize  the tests under ASan + UBSan, then TSan
+#   make fuzz      each fuzz target for FUZZ_SECONDS (60)
+#   make check     formatting, include rules, portable build: what CI checks beside the tests
+SHELL := /bin/bash
+.DEFAULT_GOAL := build
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
+
+PACKAGES := g++ cmake ninja-build libdnnl-dev libpng-dev nlohmann-json3-dev libcli11-dev libdlpack-dev \
+  libgtest-dev libgmock-dev libbenchmark-dev ffmpeg python3
+CHECK_PACKAGES := clang-format-14 g++-aarch64-linux-gnu
+CLANG_PACKAGES := clang-14 libclang-rt-14-dev
+
+# $(call need,packages): installs those that dpkg does not have.
+define need
+	@if command -v dpkg-query >/dev/null; then \
+	  missing=(); \
+	  for p in $(1); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'install ok installed' || missing+=($$p); done; \
+	  if [ $${#missing[@]} -gt 0 ]; then \
+	    echo "installing: $${missing[*]}"; \
+	    run=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	    $$run apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$run apt-get install -y -qq --no-install-recommends $${missing[*]} >/dev/null \
+	      || { echo "could not install $${missing[*]}; install them by hand and run make again" >&2; exit 1; }; \
+	  fi; \
+	else echo "not a Debian machine: this needs the equivalents of $(1)"; fi
+endef
+
+.PHONY: build demo test bench sanitize fuzz format check check-format check-layers check-portable clang deps clean
+deps:
+	$(call need,$(PACKAGES))
+
+build/build.ninja: CMakeLists.txt CMakePresets.json $(wildcard cmake/*) | deps
+	cmake --preset release
+
+build: deps build/build.ninja
+	cmake --build --preset release -j $(JOBS)
+
+demo: build
+	tools/demo.sh build/winnow out/demo
+
+test: build
+	ctest --preset release
+
+bench: build
+	for b in build/*_bench; do $$b || exit 1; done
+
+sanitize: deps
+	cmake --preset asan && cmake --build --preset asan -j $(JOBS) && ctest --preset asan
+	cmake --preset tsan && cmake --build --preset tsan -j $(JOBS) && ctest --preset tsan
+
+clang: deps
+	$(call need,$(CLANG_PACKAGES))
+	cmake --preset clang && cmake --build --preset clang -j $(JOBS)
+
+fuzz: deps
+	$(call need,$(CLANG_PACKAGES))
+	cmake --preset fuzz && cmake --build --preset fuzz -j $(JOBS)
+	for f in build-fuzz/*_fuzz; do n=$$(basename $$f _fuzz); mkdir -p build-fuzz/corpus/$$n; \
+	  $$f -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 -timeout=10 build-fuzz/corpus/$$n fuzz/corpus/$$n || exit 1; done
+
+SOURCES = $(shell git ls-files '*.h' '*.cc' '*.cu' '*.cuh')
+format:
+	$(call need,clang-format-14)
+	clang-format-14 -i $(SOURCES)
+
+check: check-format check-layers check-portable
+
+check-format:
+	$(call need,clang-format-14)
+	clang-format-14 --dry-run -Werror $(SOURCES)
+
+check-layers:
+	python3 tools/check_layers.py
+
+# The portable path, compiled for a machine without x86 intrinsics.
+check-portable:
+	$(call need,g++-aarch64-linux-gnu)
+	tools/check_portable.sh
+
+clean:
+	rm -rf build build-dev build-clang build-asan build-tsan build-fuzz build-cuda out
