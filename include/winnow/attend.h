@@ -33,10 +33,10 @@ struct AttendOptions {
 };
 
 struct AttendResult {
-  const char* executor = "";         // the one that ran
+  const char* executor = "";  // the one that ran
   // Skip-softmax bookkeeping, in (skip granule x key tile) units.
-  std::int64_t granules_tested = 0;  // all that were computed up to their logits
-  std::int64_t granules_skipped = 0; // of those, dropped before softmax and PV
+  std::int64_t granules_tested = 0;   // all that were computed up to their logits
+  std::int64_t granules_skipped = 0;  // of those, dropped before softmax and PV
 };
 
 // O = softmax(scale Q K^T restricted to the plan) V. Throws Error on any mismatch, before any work.
@@ -48,15 +48,15 @@ AttendResult attend(const TilePlan& plan, const TensorView& q, const TensorView&
 
 // What `winnow info` lists, in order of preference.
 struct ExecutorInfo {
-  std::string name;          // "cpu_amx_bf16"
-  std::string isa;           // "AMX-BF16"
-  std::vector<DType> dtypes; // input dtypes it takes
-  std::string computes_in;   // "bf16 products, f32 sums"
+  std::string name;           // "cpu_amx_bf16"
+  std::string isa;            // "AMX-BF16"
+  std::vector<DType> dtypes;  // input dtypes it takes
+  std::string computes_in;    // "bf16 products, f32 sums"
   int max_head_dim = 0;
-  int skip_rows = 0;         // rows of one skip-softmax granule
-  int skip_keys = 0;         // keys of one skip-softmax granule
-  bool available = false;    // on this machine
-  std::string why_not;       // what is missing, if not available
+  int skip_rows = 0;       // rows of one skip-softmax granule
+  int skip_keys = 0;       // keys of one skip-softmax granule
+  bool available = false;  // on this machine
+  std::string why_not;     // what is missing, if not available
 };
 std::vector<ExecutorInfo> executors();
 

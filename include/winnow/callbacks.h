@@ -23,8 +23,8 @@ struct ProgressEvent {
   int num_steps = 0;
   int layer = 0;
   int num_layers = 0;
-  double density = 1.0;       // of this step's self-attention so far
-  double seconds = 0.0;       // since the stage began
+  double density = 1.0;  // of this step's self-attention so far
+  double seconds = 0.0;  // since the stage began
 };
 // Called at least once per layer. Returning false cancels: the call throws Cancelled. May be empty.
 using Progress = std::function<bool(const ProgressEvent&)>;

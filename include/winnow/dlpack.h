@@ -21,8 +21,9 @@ inline TensorView from_dlpack(const DLTensor& tensor) {
     int bits;
     DType dtype;
   };
-  constexpr Known kKnown[] = {{kDLFloat, 32, DType::f32}, {kDLFloat, 64, DType::f64}, {kDLFloat, 16, DType::f16}, {kDLBfloat, 16, DType::bf16},
-                              {kDLInt, 8, DType::i8},     {kDLUInt, 8, DType::u8},    {kDLInt, 32, DType::i32},   {kDLInt, 64, DType::i64}};
+  constexpr Known kKnown[] = {{kDLFloat, 32, DType::f32},   {kDLFloat, 64, DType::f64}, {kDLFloat, 16, DType::f16},
+                              {kDLBfloat, 16, DType::bf16}, {kDLInt, 8, DType::i8},     {kDLUInt, 8, DType::u8},
+                              {kDLInt, 32, DType::i32},     {kDLInt, 64, DType::i64}};
   for (const Known& known : kKnown) {
     if (known.code != tensor.dtype.code || known.bits != tensor.dtype.bits) continue;
     void* data = static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
@@ -35,8 +36,8 @@ inline TensorView from_dlpack(const DLTensor& tensor) {
     view.device_index = tensor.device.device_id;
     return view;
   }
-  throw Error("dlpack", "dtype: code " + std::to_string(tensor.dtype.code) + " with " + std::to_string(tensor.dtype.bits) +
-                            " bits is not supported");
+  throw Error("dlpack",
+              "dtype: code " + std::to_string(tensor.dtype.code) + " with " + std::to_string(tensor.dtype.bits) + " bits is not supported");
 }
 
 // The result's shape and strides point into `view`, which has to outlive it.

@@ -21,20 +21,20 @@ enum class Precision : std::uint8_t { bf16, f32 };
 
 struct GenerateOptions {
   std::string prompt;
-  std::string negative_prompt;                // empty: the model's own
-  std::string prompt_embeds;                  // safetensors file with prompt_embeds, negative_prompt_embeds [L,text_dim]; replaces both prompts
+  std::string negative_prompt;  // empty: the model's own
+  std::string prompt_embeds;    // safetensors file with prompt_embeds, negative_prompt_embeds [L,text_dim]; replaces both prompts
   std::int64_t width = 0, height = 0, frames = 0;  // pixels; 0: the model's default
   int steps = 30;
-  double guidance_scale = 3.5;                // > 1 turns classifier-free guidance on
-  std::optional<double> guidance_scale_2;     // of the low-noise expert; unset: guidance_scale
-  std::optional<double> flow_shift;           // unset: the model's scheduler_config.json
-  std::optional<Solver> solver;               // unset: the model's scheduler class
+  double guidance_scale = 3.5;             // > 1 turns classifier-free guidance on
+  std::optional<double> guidance_scale_2;  // of the low-noise expert; unset: guidance_scale
+  std::optional<double> flow_shift;        // unset: the model's scheduler_config.json
+  std::optional<Solver> solver;            // unset: the model's scheduler class
   SigmaMode sigma_mode = SigmaMode::diffusers;
-  bool euler_double_shift = false;            // reproduce diffusers' FlowMatchEuler, which shifts twice
-  std::optional<double> boundary_ratio;       // unset: model_index.json
+  bool euler_double_shift = false;       // reproduce diffusers' FlowMatchEuler, which shifts twice
+  std::optional<double> boundary_ratio;  // unset: model_index.json
   std::uint64_t seed = 0;
-  std::string latents;                        // safetensors file with the starting noise; empty: seeded noise
-  AttentionConfig attention;                  // of self-attention
+  std::string latents;        // safetensors file with the starting noise; empty: seeded noise
+  AttentionConfig attention;  // of self-attention
   Progress progress;
   Diagnostics diagnostics;
 };
@@ -51,12 +51,12 @@ struct StepReport {
 struct GenerateReport {
   std::uint64_t seed = 0;
   std::vector<StepReport> steps;
-  int high_noise_steps = 0;       // steps on expert 0
-  SessionTotals attention;        // self-attention
-  double seconds = 0.0;           // denoising, planning included
+  int high_noise_steps = 0;  // steps on expert 0
+  SessionTotals attention;   // self-attention
+  double seconds = 0.0;      // denoising, planning included
   double linear_seconds = 0.0;
   double cross_attention_seconds = 0.0;
-  double other_seconds = 0.0;     // neither attention nor linear layers
+  double other_seconds = 0.0;  // neither attention nor linear layers
   std::size_t workspace_bytes = 0;
 };
 

@@ -11,8 +11,7 @@ namespace winnow {
 // that is: the operation in brackets, the argument or key, what was expected and what was found.
 class Error : public std::runtime_error {
  public:
-  Error(const std::string& operation, const std::string& message)
-      : std::runtime_error("[" + operation + "] " + message) {}
+  Error(const std::string& operation, const std::string& message) : std::runtime_error("[" + operation + "] " + message) {}
 };
 
 // Thrown when a Progress callback asked to stop. Everything written so far has been removed.

@@ -39,7 +39,7 @@ const char* dense_reason_name(DenseReason reason);  // "skip_first_steps"
 // Sizes that turn token indices into tiles. Tiles are aligned to token 0; the last one may be ragged.
 struct PlanGeometry {
   std::int64_t B = 1;
-  std::int64_t H = 1;   // query heads; plans have one row list per query head, also under GQA
+  std::int64_t H = 1;  // query heads; plans have one row list per query head, also under GQA
   std::int64_t Sq = 0;
   std::int64_t Sk = 0;
   int tile_q = 128;
@@ -51,9 +51,7 @@ struct PlanGeometry {
   std::int64_t Gq() const { return (Sq + tile_q - 1) / tile_q; }
   std::int64_t Gk() const { return (Sk + tile_k - 1) / tile_k; }
   std::int64_t rows() const { return B * H * Gq(); }
-  std::int64_t row(std::int64_t b, std::int64_t h, std::int64_t query_tile) const {
-    return (b * H + h) * Gq() + query_tile;
-  }
+  std::int64_t row(std::int64_t b, std::int64_t h, std::int64_t query_tile) const { return (b * H + h) * Gq() + query_tile; }
   std::int64_t keys(std::int64_t b) const { return key_lengths.empty() ? Sk : key_lengths[static_cast<std::size_t>(b)]; }
   // Key tiles with at least one valid key.
   std::int64_t key_tiles(std::int64_t b) const { return (keys(b) + tile_k - 1) / tile_k; }
@@ -84,9 +82,7 @@ class TilePlan {
   bool is_identity() const { return identity_; }
 
   // Ascending key tiles of a row. tier is skim or refine.
-  std::span<const std::int32_t> tiles(Tier tier, std::int64_t row) const {
-    return list(tier == Tier::refine ? refine_ : skim_, row);
-  }
+  std::span<const std::int32_t> tiles(Tier tier, std::int64_t row) const { return list(tier == Tier::refine ? refine_ : skim_, row); }
   // Ascending key tiles that are neither computed nor represented (another document, padding).
   std::span<const std::int32_t> excluded(std::int64_t row) const { return list(excluded_, row); }
   bool has_tier(Tier tier) const { return identity_ ? tier == Tier::refine : !(tier == Tier::refine ? refine_ : skim_).tiles.empty(); }

@@ -17,7 +17,7 @@ struct PlanSpec {
   int tile_q = 128;
   int tile_k = 64;
   int mean_group = 64;
-  int granularity = 1;  // tiles per row are rounded up to a multiple of this (capped at all tiles)
+  int granularity = 1;                                    // tiles per row are rounded up to a multiple of this (capped at all tiles)
   float scale = std::numeric_limits<float>::quiet_NaN();  // of the logits; NaN means 1/sqrt(D)
   std::vector<std::int64_t> key_lengths;                  // see PlanGeometry
 };

@@ -18,10 +18,10 @@ struct Grid {
 };
 
 struct StepContext {
-  int expert = 0;      // 0 = high noise (or the only one), 1 = low noise
-  int layer = 0;       // 0-based
+  int expert = 0;  // 0 = high noise (or the only one), 1 = low noise
+  int layer = 0;   // 0-based
   int num_layers = 1;
-  int step = 0;        // 0-based
+  int step = 0;  // 0-based
   int num_steps = 1;
   std::optional<double> timestep;  // normalised scheduler timestep in [0,1], 1 = pure noise
   Branch branch = Branch::conditional;
@@ -30,9 +30,9 @@ struct StepContext {
 
 // When to run dense. A call is dense if any rule says so; every dense call carries the rule's name as its reason.
 struct GateOptions {
-  int skip_first_steps = 0;         // steps [0, n) are dense
-  int skip_first_layers = 0;        // layers [0, n) are dense
-  std::int64_t min_seq_len = 0;     // fewer keys than this: dense
+  int skip_first_steps = 0;      // steps [0, n) are dense
+  int skip_first_layers = 0;     // layers [0, n) are dense
+  std::int64_t min_seq_len = 0;  // fewer keys than this: dense
   // Dense while timestep > this value; sparse from timestep <= value on (inclusive). Unset = no such rule.
   // A missing timestep with this rule means dense, and one diagnostic.
   std::optional<double> disabled_until_timestep;

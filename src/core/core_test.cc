@@ -42,7 +42,7 @@ TEST(Numeric, F16RoundTripsEveryValue) {
   }
   EXPECT_EQ(to_f16(65519.0F).bits, 0x7BFF);
   EXPECT_EQ(to_f16(65520.0F).bits, 0x7C00);
-  EXPECT_EQ(to_f16(0x1p-25F).bits, 0);                 // tie to even zero
+  EXPECT_EQ(to_f16(0x1p-25F).bits, 0);  // tie to even zero
   EXPECT_EQ(to_f16(0x1.8p-25F).bits, 1);
   EXPECT_EQ(to_f16(0x1p-14F).bits, 0x0400);
 }
@@ -129,9 +129,11 @@ TEST(Threads, EveryIndexRunsOnce) {
 
 TEST(Threads, FirstExceptionComesBack) {
   set_num_threads(2);
-  EXPECT_THROW(parallel_for(100, [](std::int64_t i, int) {
-    if (i == 7) throw std::runtime_error("seven");
-  }), std::runtime_error);
+  EXPECT_THROW(parallel_for(100,
+                            [](std::int64_t i, int) {
+                              if (i == 7) throw std::runtime_error("seven");
+                            }),
+               std::runtime_error);
   std::atomic<int> count{0};
   parallel_for(10, [&](std::int64_t, int) { ++count; });  // the pool still works
   EXPECT_EQ(count.load(), 10);

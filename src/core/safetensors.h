@@ -50,7 +50,8 @@ struct NamedTensor {
   TensorView view;  // contiguous
 };
 // Writes to `path` + ".partial" and renames, so that a failure (disk full, no permission) leaves nothing behind. Throws Error.
-void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors, const std::map<std::string, std::string>& metadata = {});
+void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
+                       const std::map<std::string, std::string>& metadata = {});
 
 // Element-wise conversion between f32, f16, bf16 and f64, any strides, equal shapes. Throws Error on other dtypes.
 void convert(const TensorView& from, const TensorView& to);

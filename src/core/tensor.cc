@@ -37,17 +37,13 @@ std::size_t dtype_bytes(DType dtype) {
   switch (dtype) {
     case DType::i8:
     case DType::u8:
-    case DType::boolean:
-      return 1;
+    case DType::boolean: return 1;
     case DType::f16:
-    case DType::bf16:
-      return 2;
+    case DType::bf16: return 2;
     case DType::f32:
-    case DType::i32:
-      return 4;
+    case DType::i32: return 4;
     case DType::i64:
-    case DType::f64:
-      return 8;
+    case DType::f64: return 8;
   }
   throw Error("tensor", "unknown dtype " + std::to_string(static_cast<int>(dtype)));
 }

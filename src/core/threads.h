@@ -17,7 +17,8 @@ template <class Body>
 void parallel_for(std::int64_t n, Body&& body) {
   using B = std::remove_reference_t<Body>;
   detail::parallel_for(
-      n, [](void* context, std::int64_t i, int worker) { (*static_cast<B*>(context))(i, worker); }, const_cast<void*>(static_cast<const void*>(&body)));
+      n, [](void* context, std::int64_t i, int worker) { (*static_cast<B*>(context))(i, worker); },
+      const_cast<void*>(static_cast<const void*>(&body)));
 }
 
 }  // namespace winnow

@@ -9,7 +9,7 @@
 namespace winnow {
 
 namespace {
-constexpr std::size_t kAlignment = 64;          // a cache line, and the widest vector
+constexpr std::size_t kAlignment = 64;  // a cache line, and the widest vector
 constexpr std::size_t kSmallestBlock = 1U << 20U;
 
 std::size_t align_up(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }

@@ -39,10 +39,12 @@ void PlanGeometry::validate() const {
     if (!ok) throw Error("plan", what);
   };
   const auto show = [](std::int64_t x) { return std::to_string(x); };
-  need(B >= 0 && H >= 0 && Sq >= 0 && Sk >= 0, "B, H, Sq, Sk: expected >= 0, got " + show(B) + ", " + show(H) + ", " + show(Sq) + ", " + show(Sk));
+  need(B >= 0 && H >= 0 && Sq >= 0 && Sk >= 0,
+       "B, H, Sq, Sk: expected >= 0, got " + show(B) + ", " + show(H) + ", " + show(Sq) + ", " + show(Sk));
   need(tile_q > 0 && tile_q <= 65536, "tile_q: expected 1 to 65536, got " + show(tile_q));
   need(tile_k > 0 && tile_k <= 65536, "tile_k: expected 1 to 65536, got " + show(tile_k));
-  need(mean_group > 0 && tile_k % mean_group == 0, "mean_group: expected a divisor of tile_k " + show(tile_k) + ", got " + show(mean_group));
+  need(mean_group > 0 && tile_k % mean_group == 0,
+       "mean_group: expected a divisor of tile_k " + show(tile_k) + ", got " + show(mean_group));
   constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
   need(Sq <= kMaxTokens && Sk <= kMaxTokens && B <= (1 << 20) && H <= (1 << 20), "extents: too large");
   need(Gk() <= (std::int64_t{1} << 30), "key tiles: expected at most 2^30, got " + show(Gk()));
@@ -110,7 +112,10 @@ void TilePlan::validate() const {
     const auto disjoint = [&](std::span<const std::int32_t> a, std::span<const std::int32_t> b) {
       for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
         if (a[i] == b[j]) throw Error("plan", "row " + std::to_string(r) + ": tile " + std::to_string(a[i]) + " is listed twice");
-        if (a[i] < b[j]) ++i; else ++j;
+        if (a[i] < b[j])
+          ++i;
+        else
+          ++j;
       }
     };
     disjoint(list(refine_, r), list(skim_, r));
@@ -209,8 +214,7 @@ bool TilePlan::operator==(const TilePlan& other) const {
   if (!(geometry_ == other.geometry_) || skipped_ != other.skipped_) return false;
   for (std::int64_t r = 0; r < geometry_.rows(); ++r) {
     if (!std::ranges::equal(tiles(Tier::refine, r), other.tiles(Tier::refine, r)) ||
-        !std::ranges::equal(tiles(Tier::skim, r), other.tiles(Tier::skim, r)) ||
-        !std::ranges::equal(excluded(r), other.excluded(r))) {
+        !std::ranges::equal(tiles(Tier::skim, r), other.tiles(Tier::skim, r)) || !std::ranges::equal(excluded(r), other.excluded(r))) {
       return false;
     }
   }
@@ -220,8 +224,8 @@ bool TilePlan::operator==(const TilePlan& other) const {
 std::string TilePlan::describe() const {
   const PlanGeometry& g = geometry_;
   std::string text = "B=" + std::to_string(g.B) + " H=" + std::to_string(g.H) + " Sq=" + std::to_string(g.Sq) +
-                     " Sk=" + std::to_string(g.Sk) + " tiles " + std::to_string(g.tile_q) + "x" + std::to_string(g.tile_k) +
-                     " density " + std::to_string(density()) + (skipped_ == Skipped::mean ? " skipped=mean" : " skipped=drop");
+                     " Sk=" + std::to_string(g.Sk) + " tiles " + std::to_string(g.tile_q) + "x" + std::to_string(g.tile_k) + " density " +
+                     std::to_string(density()) + (skipped_ == Skipped::mean ? " skipped=mean" : " skipped=drop");
   if (reason_ != DenseReason::none) text += std::string(" dense because of ") + dense_reason_name(reason_);
   return text;
 }
@@ -343,7 +347,8 @@ TilePlan PlanBuilder::from_rows(PlanGeometry geometry, Skipped skipped, const st
   builder.allocate();
   for (int which = 0; which < 3; ++which) {
     if (all[which]->empty()) continue;
-    for (std::size_t r = 0; r < rows; ++r) std::ranges::copy((*all[which])[r], builder.impl_->row(which, static_cast<std::int64_t>(r)).begin());
+    for (std::size_t r = 0; r < rows; ++r)
+      std::ranges::copy((*all[which])[r], builder.impl_->row(which, static_cast<std::int64_t>(r)).begin());
   }
   return std::move(builder).finish();
 }

@@ -6,10 +6,10 @@
 namespace winnow {
 
 struct CpuFeatures {
-  bool avx2 = false;         // AVX2, FMA, F16C
-  bool avx512 = false;       // AVX-512 F, BW, DQ, VL
+  bool avx2 = false;    // AVX2, FMA, F16C
+  bool avx512 = false;  // AVX-512 F, BW, DQ, VL
   bool avx512_bf16 = false;
-  bool amx_bf16 = false;     // with tile state granted
+  bool amx_bf16 = false;  // with tile state granted
   bool amx_int8 = false;
 };
 const CpuFeatures& cpu_features();

@@ -10,9 +10,7 @@ namespace winnow::avx2 {
 inline constexpr int kLanes = 8;
 using V = __m256;
 
-inline __m256i mask_n(int n) {
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
+inline __m256i mask_n(int n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
 inline V zero() { return _mm256_setzero_ps(); }
 inline V set(float x) { return _mm256_set1_ps(x); }
 inline V load(const float* p) { return _mm256_loadu_ps(p); }
