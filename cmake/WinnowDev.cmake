@@ -42,6 +42,12 @@ if(TARGET system_tests AND TARGET winnow_cli)
   add_dependencies(system_tests winnow_cli)
 endif()
 
+# A sanitized library cannot be linked from an example that is not.
+if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+  add_test(NAME Install.ExampleBuildsAgainstTheInstalledPackage
+    COMMAND ${PROJECT_SOURCE_DIR}/tests/install_test.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+endif()
+
 file(GLOB benches CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/*_bench.cc)
 foreach(bench IN LISTS benches)
   get_filename_component(name ${bench} NAME_WE)
