@@ -136,6 +136,7 @@ class TilePlan {
 };
 
 // Builds a plan in two passes: set the number of tiles per row, then fill each row's span (rows may be filled in parallel).
+// With a workspace and no key_lengths, nothing is allocated from the heap.
 //   PlanBuilder b(geometry, Skipped::mean, &ws);
 //   b.counts(Tier::refine)[row] = n;   for all rows
 //   b.allocate();
@@ -163,8 +164,17 @@ class PlanBuilder {
                             const std::vector<std::vector<std::int32_t>>& excluded = {});
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::span<std::int64_t> counts(int which);
+  std::span<std::int32_t> row(int which, std::int64_t r);
+
+  PlanGeometry geometry_;
+  Skipped skipped_ = Skipped::drop;
+  Workspace* ws_ = nullptr;
+  std::unique_ptr<TilePlan::Storage> storage_;  // null with a workspace
+  // Index 0 refine, 1 skim, 2 excluded. counts become offsets shifted by one: entry r+1 belongs to row r.
+  std::int64_t* offsets_[3] = {};
+  std::int32_t* tiles_[3] = {};
+  bool allocated_ = false;
 };
 
 }  // namespace winnow

@@ -72,7 +72,7 @@ struct SessionTotals {
 
 class AttentionSession {
  public:
-  // Throws Error if the configuration is invalid or no executor fits it.
+  // Throws Error if the configuration is invalid, the named executor does not run here, or a plan file cannot be loaded.
   explicit AttentionSession(AttentionConfig config, Diagnostics diagnostics = {});
   ~AttentionSession();
   AttentionSession(AttentionSession&&) noexcept;

@@ -8,6 +8,8 @@
 namespace winnow {
 
 enum class Branch : std::uint8_t { conditional, unconditional };
+// What the keys are: the queries' own sequence, or another one (text, image). Cross-attention always runs dense.
+enum class AttentionRole : std::uint8_t { self, cross };
 
 // Latent token grid of one sequence: token index = (t*height + y)*width + x.
 struct Grid {
@@ -23,19 +25,22 @@ struct StepContext {
   int num_layers = 1;
   int step = 0;  // 0-based
   int num_steps = 1;
-  std::optional<double> timestep;  // normalised scheduler timestep in [0,1], 1 = pure noise
+  std::optional<double> timestep = std::nullopt;  // normalised scheduler timestep in [0,1], 1 = pure noise
   Branch branch = Branch::conditional;
   Grid grid;
+  AttentionRole role = AttentionRole::self;  // of this call
 };
 
-// When to run dense. A call is dense if any rule says so; every dense call carries the rule's name as its reason.
+// When to run dense. A call is dense if any rule says so; every dense call carries the name of the first rule that holds,
+// in this order: requested (the method is dense), cross_attention (the context says so, or Sq != Sk), skip_first_steps,
+// skip_first_layers, min_seq_len, missing_timestep, disabled_until_timestep.
 struct GateOptions {
   int skip_first_steps = 0;      // steps [0, n) are dense
   int skip_first_layers = 0;     // layers [0, n) are dense
   std::int64_t min_seq_len = 0;  // fewer keys than this: dense
   // Dense while timestep > this value; sparse from timestep <= value on (inclusive). Unset = no such rule.
   // A missing timestep with this rule means dense, and one diagnostic.
-  std::optional<double> disabled_until_timestep;
+  std::optional<double> disabled_until_timestep = std::nullopt;
 
   void validate() const;  // throws Error naming the key, what was expected and what was found
 };

@@ -133,9 +133,14 @@ std::int64_t tile_keys(const PlanGeometry& g, std::int64_t b, std::int64_t tile)
 std::int64_t tile_queries(const PlanGeometry& g, std::int64_t query_tile) {
   return std::min<std::int64_t>(g.tile_q, g.Sq - query_tile * g.tile_q);
 }
+// Only trailing tiles can be ragged or empty, and lists ascend: O(1) for lists of whole tiles.
 std::int64_t total_keys(const PlanGeometry& g, std::int64_t b, std::span<const std::int32_t> tiles) {
-  std::int64_t n = 0;
-  for (const std::int32_t tile : tiles) n += tile_keys(g, b, tile);
+  auto n = static_cast<std::int64_t>(tiles.size()) * g.tile_k;
+  for (auto tile = tiles.rbegin(); tile != tiles.rend(); ++tile) {
+    const std::int64_t keys = tile_keys(g, b, *tile);
+    if (keys == g.tile_k) break;
+    n -= g.tile_k - keys;
+  }
   return n;
 }
 
@@ -232,37 +237,6 @@ std::string TilePlan::describe() const {
 
 // ---- PlanBuilder
 
-struct PlanBuilder::Impl {
-  PlanGeometry geometry;
-  Skipped skipped = Skipped::drop;
-  Workspace* ws = nullptr;
-  std::unique_ptr<TilePlan::Storage> storage;
-  // Index 0 refine, 1 skim, 2 excluded. counts become offsets shifted by one: entry r+1 belongs to row r.
-  std::int64_t* offsets[3] = {};
-  std::int32_t* tiles[3] = {};
-  bool allocated = false;
-
-  std::span<std::int64_t> counts(int which) {
-    if (allocated) throw Error("plan", "counts after allocate()");
-    const auto n = static_cast<std::size_t>(geometry.rows() + 1);
-    if (offsets[which] == nullptr) {
-      if (ws != nullptr) {
-        offsets[which] = ws->allocate<std::int64_t>(n);
-        std::fill_n(offsets[which], n, 0);
-      } else {
-        storage->offsets[which].assign(n, 0);
-        offsets[which] = storage->offsets[which].data();
-      }
-    }
-    return {offsets[which] + 1, n - 1};
-  }
-  std::span<std::int32_t> row(int which, std::int64_t r) {
-    if (!allocated || offsets[which] == nullptr) throw Error("plan", "tiles before allocate(), or of a tier without counts");
-    const std::int64_t begin = offsets[which][r];
-    return {tiles[which] + begin, static_cast<std::size_t>(offsets[which][r + 1] - begin)};
-  }
-};
-
 namespace {
 int index_of(Tier tier) {
   if (tier == Tier::skip) throw Error("plan", "tier skip has no list: leave the tile out");
@@ -270,62 +244,81 @@ int index_of(Tier tier) {
 }
 }  // namespace
 
-PlanBuilder::PlanBuilder(PlanGeometry geometry, Skipped skipped, Workspace* ws) : impl_(std::make_unique<Impl>()) {
-  geometry.validate();
-  impl_->geometry = std::move(geometry);
-  impl_->skipped = skipped;
-  impl_->ws = ws;
-  if (ws == nullptr) impl_->storage = std::make_unique<TilePlan::Storage>();
+PlanBuilder::PlanBuilder(PlanGeometry geometry, Skipped skipped, Workspace* ws)
+    : geometry_(std::move(geometry)), skipped_(skipped), ws_(ws) {
+  geometry_.validate();
+  if (ws == nullptr) storage_ = std::make_unique<TilePlan::Storage>();
 }
 PlanBuilder::~PlanBuilder() = default;
 PlanBuilder::PlanBuilder(PlanBuilder&&) noexcept = default;
 
-std::span<std::int64_t> PlanBuilder::counts(Tier tier) { return impl_->counts(index_of(tier)); }
-std::span<std::int64_t> PlanBuilder::excluded_counts() { return impl_->counts(2); }
-std::span<std::int32_t> PlanBuilder::tiles(Tier tier, std::int64_t row) { return impl_->row(index_of(tier), row); }
-std::span<std::int32_t> PlanBuilder::excluded(std::int64_t row) { return impl_->row(2, row); }
+std::span<std::int64_t> PlanBuilder::counts(int which) {
+  if (allocated_) throw Error("plan", "counts after allocate()");
+  const auto n = static_cast<std::size_t>(geometry_.rows() + 1);
+  if (offsets_[which] == nullptr) {
+    if (ws_ != nullptr) {
+      offsets_[which] = ws_->allocate<std::int64_t>(n);
+      std::fill_n(offsets_[which], n, 0);
+    } else {
+      storage_->offsets[which].assign(n, 0);
+      offsets_[which] = storage_->offsets[which].data();
+    }
+  }
+  return {offsets_[which] + 1, n - 1};
+}
+
+std::span<std::int32_t> PlanBuilder::row(int which, std::int64_t r) {
+  if (!allocated_ || offsets_[which] == nullptr) throw Error("plan", "tiles before allocate(), or of a tier without counts");
+  const std::int64_t begin = offsets_[which][r];
+  return {tiles_[which] + begin, static_cast<std::size_t>(offsets_[which][r + 1] - begin)};
+}
+
+std::span<std::int64_t> PlanBuilder::counts(Tier tier) { return counts(index_of(tier)); }
+std::span<std::int64_t> PlanBuilder::excluded_counts() { return counts(2); }
+std::span<std::int32_t> PlanBuilder::tiles(Tier tier, std::int64_t row_index) { return row(index_of(tier), row_index); }
+std::span<std::int32_t> PlanBuilder::excluded(std::int64_t row_index) { return row(2, row_index); }
 
 void PlanBuilder::allocate() {
-  const std::int64_t rows = impl_->geometry.rows();
+  const std::int64_t rows = geometry_.rows();
   for (int which = 0; which < 3; ++which) {
-    std::int64_t* offsets = impl_->offsets[which];
+    std::int64_t* offsets = offsets_[which];
     if (offsets == nullptr) continue;
     for (std::int64_t r = 0; r < rows; ++r) {
-      if (offsets[r + 1] < 0 || offsets[r + 1] > impl_->geometry.Gk()) {
-        throw Error("plan", "count of row " + std::to_string(r) + ": expected 0 to " + std::to_string(impl_->geometry.Gk()) + ", got " +
+      if (offsets[r + 1] < 0 || offsets[r + 1] > geometry_.Gk()) {
+        throw Error("plan", "count of row " + std::to_string(r) + ": expected 0 to " + std::to_string(geometry_.Gk()) + ", got " +
                                 std::to_string(offsets[r + 1]));
       }
       offsets[r + 1] += offsets[r];
     }
     const auto n = static_cast<std::size_t>(offsets[rows]);
-    if (impl_->ws != nullptr) {
-      impl_->tiles[which] = impl_->ws->allocate<std::int32_t>(n);
+    if (ws_ != nullptr) {
+      tiles_[which] = ws_->allocate<std::int32_t>(n);
     } else {
-      impl_->storage->tiles[which].resize(n);
-      impl_->tiles[which] = impl_->storage->tiles[which].data();
+      storage_->tiles[which].resize(n);
+      tiles_[which] = storage_->tiles[which].data();
     }
   }
-  impl_->allocated = true;
+  allocated_ = true;
 }
 
 TilePlan PlanBuilder::finish() && {
-  if (!impl_->allocated) throw Error("plan", "finish() before allocate()");
+  if (!allocated_) throw Error("plan", "finish() before allocate()");
   TilePlan plan;
-  plan.geometry_ = std::move(impl_->geometry);
-  plan.skipped_ = impl_->skipped;
+  plan.geometry_ = std::move(geometry_);
+  plan.skipped_ = skipped_;
   TilePlan::Lists* lists[3] = {&plan.refine_, &plan.skim_, &plan.excluded_};
   const std::int64_t rows = plan.geometry_.rows();
   for (int which = 0; which < 3; ++which) {
-    const std::int64_t* offsets = impl_->offsets[which];
+    const std::int64_t* offsets = offsets_[which];
     if (offsets == nullptr) continue;
     for (std::int64_t r = 0; r < rows; ++r) {
-      std::int32_t* begin = impl_->tiles[which] + offsets[r];
-      std::int32_t* end = impl_->tiles[which] + offsets[r + 1];
+      std::int32_t* begin = tiles_[which] + offsets[r];
+      std::int32_t* end = tiles_[which] + offsets[r + 1];
       if (!std::is_sorted(begin, end)) std::sort(begin, end);
     }
-    *lists[which] = {{offsets, static_cast<std::size_t>(rows + 1)}, {impl_->tiles[which], static_cast<std::size_t>(offsets[rows])}};
+    *lists[which] = {{offsets, static_cast<std::size_t>(rows + 1)}, {tiles_[which], static_cast<std::size_t>(offsets[rows])}};
   }
-  plan.storage_ = std::move(impl_->storage);
+  plan.storage_ = std::move(storage_);
   plan.validate();
   return plan;
 }
@@ -341,14 +334,13 @@ TilePlan PlanBuilder::from_rows(PlanGeometry geometry, Skipped skipped, const st
     if (all[which]->size() != rows) {
       throw Error("plan", "from_rows: expected " + std::to_string(rows) + " rows, got " + std::to_string(all[which]->size()));
     }
-    const auto counts = builder.impl_->counts(which);
+    const auto counts = builder.counts(which);
     for (std::size_t r = 0; r < rows; ++r) counts[r] = static_cast<std::int64_t>((*all[which])[r].size());
   }
   builder.allocate();
   for (int which = 0; which < 3; ++which) {
     if (all[which]->empty()) continue;
-    for (std::size_t r = 0; r < rows; ++r)
-      std::ranges::copy((*all[which])[r], builder.impl_->row(which, static_cast<std::int64_t>(r)).begin());
+    for (std::size_t r = 0; r < rows; ++r) std::ranges::copy((*all[which])[r], builder.row(which, static_cast<std::int64_t>(r)).begin());
   }
   return std::move(builder).finish();
 }

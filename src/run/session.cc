@@ -1,0 +1,151 @@
+// One attention call: gate -> select -> attend -> statistics. Knows no model.
+#include "winnow/session.h"
+
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "steps/gate.h"
+#include "winnow/error.h"
+#include "winnow/workspace.h"
+
+namespace winnow {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_between(Clock::time_point from, Clock::time_point to) { return std::chrono::duration<double>(to - from).count(); }
+
+// Throws Error unless `name` is an executor of this machine that can do what the method needs.
+void check_executor(const AttentionConfig& config) {
+  if (config.executor.empty()) return;
+  std::string names;
+  for (const ExecutorInfo& info : executors()) {
+    names += (names.empty() ? "" : ", ") + info.name;
+    if (info.name != config.executor) continue;
+    if (!info.available)
+      throw Error("session", "executor: expected one that runs here, got " + info.name + ", which lacks " + info.why_not);
+    if (std::holds_alternative<SkipSoftmax>(config.method) && info.skip_rows == 0) {
+      throw Error("session", "executor: expected one with skip-softmax, got " + info.name);
+    }
+    return;
+  }
+  throw Error("session", "executor: expected one of " + names + ", got " + config.executor);
+}
+
+bool asks_for_dense(const Method& method) {
+  const auto* skip = std::get_if<SkipSoftmax>(&method);
+  return std::holds_alternative<Dense>(method) || (skip != nullptr && skip->threshold == 0.0F);
+}
+
+// Share of attention's work done on the tiles that were visited: QK always, softmax and PV unless skipped.
+double skip_softmax_share(const AttendResult& result) {
+  if (result.granules_tested == 0) return 1.0;
+  return 1.0 - 0.5 * static_cast<double>(result.granules_skipped) / static_cast<double>(result.granules_tested);
+}
+
+}  // namespace
+
+struct AttentionSession::Impl {
+  AttentionConfig config;
+  Diagnostics diagnostics;
+  SessionTotals totals;
+  std::optional<TilePlan> fixed;  // of FixedPlan
+  bool told_missing_timestep = false;
+
+  void tell(DenseReason reason) {
+    if (reason != DenseReason::missing_timestep || told_missing_timestep) return;
+    told_missing_timestep = true;
+    if (!diagnostics) return;
+    diagnostics({Severity::warning, "gate.missing_timestep",
+                 "disabled_until_timestep is set, but the host gives no timestep: attention runs dense"});
+  }
+
+  // The plan of one sparse call, except FixedPlan's.
+  TilePlan select(const TensorView& q, const TensorView& k, const PlanSpec& spec, Workspace& ws) const {
+    if (const auto* mean_pool = std::get_if<MeanPool>(&config.method)) return select_mean_pool(q, k, spec, *mean_pool, ws);
+    if (const auto* oracle = std::get_if<Oracle>(&config.method)) return select_oracle(q, k, spec, *oracle, ws);
+    return TilePlan::dense(plan_geometry(q, k, spec), DenseReason::none, &ws);  // SkipSoftmax decides in the kernel
+  }
+
+  const TilePlan& matching_fixed_plan(const TensorView& q, const TensorView& k, const PlanSpec& spec) const {
+    const PlanGeometry& have = fixed->geometry();
+    const PlanGeometry want = plan_geometry(q, k, spec);
+    if (have.B != want.B || have.H != want.H || have.Sq != want.Sq || have.Sk != want.Sk) {
+      throw Error("session", "plan: expected one for q " + q.describe() + " and k " + k.describe() + ", got " + fixed->describe());
+    }
+    return *fixed;
+  }
+
+  void count(const CallReport& report) {
+    ++totals.calls;
+    ++totals.by_reason[static_cast<std::size_t>(report.reason)];
+    totals.pairs += report.pairs;
+    totals.computed_pairs += report.pairs * report.density;
+    totals.plan_seconds += report.plan_seconds;
+    totals.attend_seconds += report.attend_seconds;
+  }
+};
+
+AttentionSession::AttentionSession(AttentionConfig config, Diagnostics diagnostics) : impl_(std::make_unique<Impl>()) {
+  config.validate();
+  check_executor(config);
+  if (const auto* plan = std::get_if<FixedPlan>(&config.method)) impl_->fixed = TilePlan::load(plan->path);
+  impl_->config = std::move(config);
+  impl_->diagnostics = std::move(diagnostics);
+}
+AttentionSession::~AttentionSession() = default;
+AttentionSession::AttentionSession(AttentionSession&&) noexcept = default;
+
+const AttentionConfig& AttentionSession::config() const { return impl_->config; }
+const SessionTotals& AttentionSession::totals() const { return impl_->totals; }
+void AttentionSession::reset() {
+  impl_->totals = {};
+  impl_->told_missing_timestep = false;
+}
+
+CallReport AttentionSession::attend(const StepContext& context, const TensorView& q, const TensorView& k, const TensorView& v,
+                                    const TensorView& out, Workspace& ws, const AttendOptions& options) {
+  validate(context);
+  const Workspace::Scope scope(ws);
+  PlanSpec spec;
+  spec.scale = options.scale;
+
+  const auto start = Clock::now();
+  const PlanGeometry geometry = plan_geometry(q, k, spec);
+  CallReport report;
+  report.pairs = static_cast<double>(geometry.B) * static_cast<double>(geometry.H) * static_cast<double>(geometry.Sq) *
+                 static_cast<double>(geometry.Sk);
+  report.reason =
+      asks_for_dense(impl_->config.method) ? DenseReason::requested : gate(impl_->config.gate, context, geometry.Sq, geometry.Sk);
+  impl_->tell(report.reason);
+
+  std::optional<TilePlan> made;
+  const TilePlan* plan = nullptr;
+  if (report.reason == DenseReason::none && impl_->fixed) {
+    plan = &impl_->matching_fixed_plan(q, k, spec);
+  } else {
+    made = report.reason == DenseReason::none ? impl_->select(q, k, spec, ws) : TilePlan::dense(geometry, report.reason, &ws);
+    plan = &*made;
+  }
+  const auto planned = Clock::now();
+
+  AttendOptions call = options;
+  if (call.executor.empty()) call.executor = impl_->config.executor;
+  if (report.reason != DenseReason::none) {
+    call.skip_threshold_log2 = -std::numeric_limits<float>::infinity();
+  } else if (const auto* skip = std::get_if<SkipSoftmax>(&impl_->config.method)) {
+    call.skip_threshold_log2 = std::log2(skip->threshold);
+  }
+  const AttendResult result = winnow::attend(*plan, q, k, v, out, call, ws);
+  const auto attended = Clock::now();
+
+  report.density = plan->density() * skip_softmax_share(result);
+  report.plan_seconds = seconds_between(start, planned);
+  report.attend_seconds = seconds_between(planned, attended);
+  report.executor = result.executor;
+  impl_->count(report);
+  return report;
+}
+
+}  // namespace winnow

@@ -1,0 +1,17 @@
+// Sparse or dense? The rules of GateOptions, in the order that include/winnow/steps.h gives.
+#pragma once
+
+#include <cstdint>
+
+#include "winnow/plan.h"
+#include "winnow/steps.h"
+
+namespace winnow {
+
+// none: run sparse. Knows no method, so it never returns `requested`.
+DenseReason gate(const GateOptions& options, const StepContext& context, std::int64_t queries, std::int64_t keys);
+
+// Throws Error("steps") if a context contradicts itself: step, layer or timestep out of range.
+void validate(const StepContext& context);
+
+}  // namespace winnow
