@@ -210,7 +210,9 @@ void SafetensorsFile::Impl::read(std::span<const std::byte> bytes) {
     const std::string* name;
   };
   std::vector<Range> ranges;
-  for (const auto& [key, entry] : reader.entries) {
+  for (const auto& item : reader.entries) {
+    const std::string& key = item.first;
+    const Entry& entry = item.second;
     const auto reject = [&](const std::string& what) { fail(key + ": " + what); };
     const std::uint64_t begin = entry.offsets[0];
     const std::uint64_t end = entry.offsets[1];
