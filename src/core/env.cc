@@ -15,6 +15,8 @@ std::string get(const char* name) {
 }
 }  // namespace
 
+std::string search_path() { return get("PATH"); }
+
 std::string executor() { return get("WINNOW_EXECUTOR"); }
 
 int threads() {
