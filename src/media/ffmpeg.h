@@ -24,15 +24,18 @@ class FfmpegMp4 {
   void write(std::span<const std::byte> bytes);
   // Ends the input, waits for the child. Throws Error if it failed.
   void finish();
+  // The end of what ffmpeg wrote to its standard error, on one line.
+  std::string last_words() const;
 
  private:
   int wait();
   [[noreturn]] void fail(int status) const;
-  std::string last_words() const;
-
   int input_ = -1;   // our end of the child's standard input
   int errors_ = -1;  // file that takes its standard error
   pid_t child_ = -1;
 };
+
+// Whether the boxes of an MP4 file add up to its size and hold an index and media data.
+bool is_complete_mp4(const std::string& path);
 
 }  // namespace winnow::media

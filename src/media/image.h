@@ -20,7 +20,9 @@ struct Image {
 
   Image() = default;
   Image(int width, int height, Color background);
-  std::uint8_t* pixel(int x, int y) { return rgb.data() + 3 * (static_cast<std::size_t>(y) * static_cast<std::size_t>(width) + static_cast<std::size_t>(x)); }
+  std::uint8_t* pixel(int x, int y) {
+    return rgb.data() + 3 * (static_cast<std::size_t>(y) * static_cast<std::size_t>(width) + static_cast<std::size_t>(x));
+  }
   const std::uint8_t* pixel(int x, int y) const { return const_cast<Image*>(this)->pixel(x, y); }
 };
 

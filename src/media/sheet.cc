@@ -30,9 +30,7 @@ FrameScale choose_scale(const TensorView& frames) {
   return scale;
 }
 
-TensorView frame_at(const TensorView& frames, int f) {
-  return frames.slice(0, f, f + 1).reshape({frames.size(1), frames.size(2), 3});
-}
+TensorView frame_at(const TensorView& frames, int f) { return frames.slice(0, f, f + 1).reshape({frames.size(1), frames.size(2), 3}); }
 
 }  // namespace
 

@@ -23,17 +23,19 @@ void write_mp4(const std::string& path, const TensorView& frames, int fps, const
                              std::to_string(frames.size(1)) + "; .y4m takes any");
   }
   PartialFile file("video", path);  // before the child, so that it outlives it
-  {
-    FfmpegMp4 encoder(file.partial_path());
-    write_y4m(frames, fps, [&](std::span<const std::byte> bytes) { encoder.write(bytes); }, progress);
-    encoder.finish();
-  }
+  FfmpegMp4 encoder(file.partial_path());
+  write_y4m(
+      frames, fps, [&](std::span<const std::byte> bytes) { encoder.write(bytes); }, progress);
+  encoder.finish();
+  // ffmpeg 5.1 ends with code 0 after "Error writing trailer: No space left on device".
+  if (!is_complete_mp4(file.partial_path())) throw Error("video", path + ": ffmpeg left an incomplete file: " + encoder.last_words());
   file.commit();
 }
 
 void write_y4m_file(const std::string& path, const TensorView& frames, int fps, const Progress& progress) {
   PartialFile file("video", path);
-  write_y4m(frames, fps, [&](std::span<const std::byte> bytes) { file.write(bytes); }, progress);
+  write_y4m(
+      frames, fps, [&](std::span<const std::byte> bytes) { file.write(bytes); }, progress);
   file.commit();
 }
 

@@ -160,8 +160,10 @@ TEST_F(Mp4, DecodesWithFrameCountSizeAndColours) {
   for (std::int64_t i = 2; i < t.numel(); i += 3) t.as<float>()[i] = 0.4F;
   write_video(path("a.mp4"), t, 8);
   EXPECT_THAT(listing(), ::testing::ElementsAre("a.mp4"));
-  const std::string probe = output_of("ffprobe -v error -count_frames -show_entries "
-                                      "stream=codec_name,width,height,pix_fmt,color_space,r_frame_rate,nb_read_frames -of csv=p=0 " + path("a.mp4"));
+  const std::string probe = output_of(
+      "ffprobe -v error -count_frames -show_entries "
+      "stream=codec_name,width,height,pix_fmt,color_space,r_frame_rate,nb_read_frames -of csv=p=0 " +
+      path("a.mp4"));
   EXPECT_EQ(probe, "h264,64,48,yuv420p,bt709,8/1,5\n");
   output_of(find_ffmpeg() + " -v error -i " + path("a.mp4") + " -f rawvideo -pix_fmt rgb24 " + path("a.rgb"));
   const std::string rgb = read_file(path("a.rgb"));
@@ -169,6 +171,18 @@ TEST_F(Mp4, DecodesWithFrameCountSizeAndColours) {
   EXPECT_NEAR(static_cast<unsigned char>(rgb[3000]), 204, 4);
   EXPECT_NEAR(static_cast<unsigned char>(rgb[3001]), 0, 4);
   EXPECT_NEAR(static_cast<unsigned char>(rgb[3002]), 102, 4);
+}
+
+TEST_F(Mp4, TruncatedFilesAreRecognised) {
+  if (!has_ffmpeg()) GTEST_SKIP() << "no ffmpeg here";
+  write_video(path("a.mp4"), gradient(3, 32, 32), 8);
+  const std::string whole = read_file(path("a.mp4"));
+  EXPECT_TRUE(is_complete_mp4(path("a.mp4")));
+  for (const std::size_t size : {std::size_t{0}, std::size_t{5}, whole.size() / 2, whole.size() - 1}) {
+    std::ofstream(path("b.mp4"), std::ios::binary) << whole.substr(0, size);
+    EXPECT_FALSE(is_complete_mp4(path("b.mp4"))) << size;
+  }
+  EXPECT_FALSE(is_complete_mp4(path("missing.mp4")));
 }
 
 TEST_F(Mp4, OddSizesAreRefused) {
@@ -206,7 +220,7 @@ TEST_F(Mp4, FullDiskLeavesNothing) {
     const FileSizeLimit limit(4096);
     message = message_of([&] { write_video(path("a.mp4"), gradient(12, 96, 96), 8); });
   }
-  EXPECT_THAT(message, HasSubstr("ffmpeg ended with code"));
+  EXPECT_THAT(message, AllOf(HasSubstr("incomplete file"), HasSubstr("File too large")));
   EXPECT_THAT(listing(), IsEmpty());
 }
 
@@ -247,7 +261,8 @@ TEST_F(VideoErrors, BadFrames) {
   const Tensor flat(DType::f32, {4, 4, 3});
   EXPECT_THAT(message_of([&] { write_video(path("a.y4m"), flat, 8); }), HasSubstr("expected [F,H,W,3]"));
   EXPECT_THAT(message_of([&] { write_video(path("a.y4m"), gradient(0, 4, 4), 8); }), HasSubstr("got [0,4,4,3]"));
-  EXPECT_THAT(message_of([&] { write_video(path("a.y4m"), gradient(1, 4, 4), 0); }), HasSubstr("fps: expected a number in [1,1000], got 0"));
+  EXPECT_THAT(message_of([&] { write_video(path("a.y4m"), gradient(1, 4, 4), 0); }),
+              HasSubstr("fps: expected a number in [1,1000], got 0"));
   EXPECT_THAT(listing(), IsEmpty());
 }
 
