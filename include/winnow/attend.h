@@ -48,7 +48,7 @@ AttendResult attend(const TilePlan& plan, const TensorView& q, const TensorView&
 
 // What `winnow info` lists, in order of preference.
 struct ExecutorInfo {
-  std::string name;           // "cpu_amx_bf16"
+  std::string name;           // "amx_bf16"
   std::string isa;            // "AMX-BF16"
   std::vector<DType> dtypes;  // input dtypes it takes
   std::string computes_in;    // "bf16 products, f32 sums"

@@ -46,7 +46,7 @@ struct PlanGeometry {
   int tile_k = 64;
   int mean_group = 64;  // keys per virtual key; divides tile_k
   // Valid keys per batch entry, or empty: Sk everywhere. Keys past it take no part (not even as means).
-  std::vector<std::int64_t> key_lengths;
+  std::vector<std::int64_t> key_lengths = {};
 
   std::int64_t Gq() const { return (Sq + tile_q - 1) / tile_q; }
   std::int64_t Gk() const { return (Sk + tile_k - 1) / tile_k; }

@@ -19,7 +19,7 @@ struct PlanSpec {
   int mean_group = 64;
   int granularity = 1;                                    // tiles per row are rounded up to a multiple of this (capped at all tiles)
   float scale = std::numeric_limits<float>::quiet_NaN();  // of the logits; NaN means 1/sqrt(D)
-  std::vector<std::int64_t> key_lengths;                  // see PlanGeometry
+  std::vector<std::int64_t> key_lengths = {};             // see PlanGeometry
 };
 PlanGeometry plan_geometry(const TensorView& q, const TensorView& k, const PlanSpec& spec);
 

@@ -1,0 +1,160 @@
+// attend(): refused arguments, the choice of an executor, and what the definition itself must satisfy.
+#include "winnow/attend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "core/random.h"
+#include "winnow/error.h"
+#include "winnow/plan.h"
+#include "winnow/workspace.h"
+
+namespace winnow {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Call {
+  Tensor q{DType::f32, {1, 130, 4, 16}};
+  Tensor k{DType::f32, {1, 100, 2, 16}};
+  Tensor v{DType::f32, {1, 100, 2, 16}};
+  Tensor out{DType::f32, {1, 130, 4, 16}};
+  TilePlan plan = TilePlan::dense({.B = 1, .H = 4, .Sq = 130, .Sk = 100}, DenseReason::requested);
+  AttendOptions options;
+  Workspace ws;
+
+  AttendResult run() { return attend(plan, q, k, v, out, options, ws); }
+  std::string error() {
+    try {
+      run();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  }
+};
+
+TEST(Attend, RefusesWhatDoesNotFit) {
+  {
+    Call c;
+    c.q = Tensor(DType::f32, {130, 4, 16});
+    EXPECT_EQ(c.error(), "[attend] q: expected [B,Sq,H,D] f32, f16 or bf16, got [130,4,16] f32");
+  }
+  {
+    Call c;
+    c.k = Tensor(DType::f32, {1, 100, 2, 8});
+    EXPECT_EQ(c.error(), "[attend] k: expected [1,100,2,16] f32, got [1,100,2,8] f32");
+  }
+  {
+    Call c;
+    c.k = Tensor(DType::f32, {1, 100, 3, 16});
+    EXPECT_EQ(c.error(), "[attend] k: expected [1,100,a divisor of 4,16] f32, got [1,100,3,16] f32");
+  }
+  {
+    Call c;
+    c.k = Tensor(DType::bf16, {1, 100, 2, 16});
+    EXPECT_EQ(c.error(), "[attend] k: expected [1,100,2,16] f32, got [1,100,2,16] bf16");
+  }
+  {
+    Call c;
+    c.v = Tensor(DType::f32, {1, 99, 2, 16});
+    EXPECT_EQ(c.error(), "[attend] v: expected [1,100,2,16] f32, got [1,99,2,16] f32");
+  }
+  {
+    Call c;
+    c.out = Tensor(DType::i32, {1, 130, 4, 16});
+    EXPECT_EQ(c.error(), "[attend] out: expected f32, f16 or bf16, got [1,130,4,16] i32");
+  }
+  {
+    Call c;
+    c.plan = TilePlan::dense({.B = 1, .H = 4, .Sq = 128, .Sk = 100}, DenseReason::requested);
+    EXPECT_EQ(c.error(), "[attend] plan: expected B=1 H=4 Sq=130 Sk=100, got B=1 H=4 Sq=128 Sk=100");
+  }
+  {
+    Call c;
+    Tensor lse(DType::f32, {1, 130, 4});
+    c.options.stats.lse = lse;
+    EXPECT_EQ(c.error(), "[attend] stats.lse: expected [1,4,130] f32, got [1,130,4] f32");
+  }
+  {
+    Call c;
+    c.options.scale = std::numeric_limits<float>::infinity();
+    EXPECT_EQ(c.error(), "[attend] scale: expected a finite number, or NaN for 1/sqrt(D), got inf");
+  }
+  {
+    Call c;
+    c.options.skip_threshold_log2 = 0.5F;
+    EXPECT_THAT(c.error(), HasSubstr("[attend] skip_threshold_log2: expected a number <= 0"));
+    c.options.skip_threshold_log2 = std::nanf("");
+    EXPECT_THAT(c.error(), HasSubstr("[attend] skip_threshold_log2: expected a number <= 0"));
+  }
+}
+
+TEST(Attend, RefusesMemoryThatDoesNotFit) {
+  Call c;
+  TensorView bad = c.k;
+  bad.strides[3] = 2;
+  EXPECT_THROW(attend(c.plan, c.q, bad, c.v, c.out, {}, c.ws), Error);
+  bad = c.k;
+  bad.data = nullptr;
+  EXPECT_THROW(attend(c.plan, c.q, bad, c.v, c.out, {}, c.ws), Error);
+  bad = c.k;
+  bad.device = Device::cuda;
+  EXPECT_THROW(attend(c.plan, c.q, bad, c.v, c.out, {}, c.ws), Error);
+  bad = c.k;
+  bad.data = c.k.as<char>() + 1;
+  EXPECT_THROW(attend(c.plan, c.q, bad, c.v, c.out, {}, c.ws), Error);
+  bad = c.out;
+  bad.strides[1] = 0;
+  EXPECT_THROW(attend(c.plan, c.q, c.k, c.v, bad, {}, c.ws), Error);
+  EXPECT_THROW(attend(c.plan, c.q, c.k, c.v, c.q, {}, c.ws), Error);
+}
+
+TEST(Attend, ExecutorsCanBeListedAndForced) {
+  Call c;
+  bool any = false;
+  for (const ExecutorInfo& info : executors()) {
+    EXPECT_EQ(info.available, info.why_not.empty()) << info.name;
+    c.options.executor = info.name;
+    const bool takes = std::find(info.dtypes.begin(), info.dtypes.end(), DType::f32) != info.dtypes.end();
+    if (info.available && takes) {
+      EXPECT_EQ(c.run().executor, info.name);
+      any = true;
+    } else {
+      EXPECT_THAT(c.error(), HasSubstr("[attend] executor: " + info.name + (info.available ? " takes " : " needs ")));
+    }
+  }
+  EXPECT_TRUE(any);
+  c.options.executor = "abacus";
+  EXPECT_THAT(c.error(), HasSubstr("[attend] executor: expected one of "));
+  EXPECT_THAT(c.error(), HasSubstr("reference, got \"abacus\""));
+  c.options.executor = "";
+  EXPECT_STRNE(c.run().executor, "reference");
+}
+
+TEST(Attend, EmptyProblemsAreFine) {
+  for (const auto& [B, Sq, Sk] : {std::array<std::int64_t, 3>{0, 5, 5}, {1, 0, 5}, {1, 5, 0}}) {
+    Call c;
+    c.q = Tensor(DType::f32, {B, Sq, 4, 16});
+    c.k = Tensor(DType::f32, {B, Sk, 2, 16});
+    c.v = Tensor(DType::f32, {B, Sk, 2, 16});
+    c.out = Tensor(DType::f32, {B, Sq, 4, 16});
+    std::fill_n(c.out.as<float>(), c.out.numel(), 7.0F);
+    c.plan = TilePlan::dense({.B = B, .H = 4, .Sq = Sq, .Sk = Sk}, DenseReason::requested);
+    for (const ExecutorInfo& info : executors()) {
+      if (!info.available) continue;
+      c.options.executor = info.name;
+      if (info.name == "amx_bf16") continue;
+      c.run();
+      for (std::int64_t i = 0; i < c.out.numel(); ++i) EXPECT_EQ(c.out.as<float>()[i], 0.0F);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace winnow

@@ -1,0 +1,194 @@
+// fp64, no SIMD, no online softmax: all logits of a few rows, then their softmax.
+#include "exec/reference.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "core/numeric.h"
+#include "core/threads.h"
+#include "winnow/threads.h"
+#include "winnow/workspace.h"
+
+namespace winnow {
+
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+double load(const void* p, DType dtype, std::int64_t i) {
+  if (dtype == DType::f32) return static_cast<const float*>(p)[i];
+  if (dtype == DType::bf16) return to_f32(static_cast<const bf16*>(p)[i]);
+  return to_f32(static_cast<const f16*>(p)[i]);
+}
+
+void store(void* p, DType dtype, std::int64_t i, double x) {
+  const auto f = static_cast<float>(x);
+  if (dtype == DType::f32) static_cast<float*>(p)[i] = f;
+  if (dtype == DType::bf16) static_cast<bf16*>(p)[i] = to_bf16(f);
+  if (dtype == DType::f16) static_cast<f16*>(p)[i] = to_f16(f);
+}
+
+// Keys [begin, end), or their mean if they are one virtual key.
+struct Keys {
+  std::int64_t begin;
+  std::int64_t end;
+};
+
+struct Scratch {
+  double* x;      // [granule rows, Sk + virtual keys] logits of the keys visited
+  double* m;      // [granule rows] running maximum
+  double* mean;   // [D]
+  double* o;      // [D]
+  Keys* visited;  // [Sk + virtual keys]
+};
+
+// One granule of rows of one plan row.
+class Granule {
+ public:
+  Granule(const AttendArgs& a, const Scratch& s, std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t rows, std::int64_t width)
+      : a_(a), s_(s), b_(b), h_(h), hk_(h / (a.H / a.Hk)), first_(first), rows_(rows), width_(width) {
+    std::fill_n(s_.m, rows, -kInf);
+  }
+
+  // Visits the tiles of one list in units of granule.keys.
+  void visit(std::span<const std::int32_t> tiles, int granule_keys, SkipCounts& counts) {
+    const PlanGeometry& g = a_.plan->geometry();
+    const std::size_t group = static_cast<std::size_t>(std::max(1, granule_keys / g.tile_k));
+    const std::int64_t part = group > 1 ? g.tile_k : std::min(g.tile_k, granule_keys);
+    for (std::size_t t = 0; t < tiles.size(); t += group) {
+      for (std::int64_t offset = 0; offset < g.tile_k; offset += part) {
+        const std::int64_t before = count_;
+        for (std::size_t i = t; i < std::min(tiles.size(), t + group); ++i) {
+          const std::int64_t begin = std::int64_t{tiles[i]} * g.tile_k + offset;
+          const std::int64_t end = std::min({begin + part, (std::int64_t{tiles[i]} + 1) * g.tile_k, g.keys(b_)});
+          for (std::int64_t j = begin; j < end; ++j) append({j, j + 1});
+        }
+        if (count_ > before) vote(before, counts);
+      }
+    }
+  }
+
+  void visit_means(std::int64_t row) {
+    const PlanGeometry& g = a_.plan->geometry();
+    const auto has = [](std::span<const std::int32_t> list, std::int64_t tile) {
+      return std::binary_search(list.begin(), list.end(), static_cast<std::int32_t>(tile));
+    };
+    for (std::int64_t begin = 0; begin < g.keys(b_); begin += g.mean_group) {
+      const std::int64_t tile = begin / g.tile_k;
+      if (has(a_.plan->tiles(Tier::refine, row), tile) || has(a_.plan->tiles(Tier::skim, row), tile)) continue;
+      if (has(a_.plan->excluded(row), tile)) continue;
+      append({begin, std::min(begin + g.mean_group, g.keys(b_))});
+    }
+    for (std::int64_t r = 0; r < rows_; ++r) s_.m[r] = maximum(r, 0);
+  }
+
+  void finish() {
+    for (std::int64_t r = 0; r < rows_; ++r) {
+      double l = 0.0;
+      for (std::int64_t i = 0; i < count_; ++i) l += std::exp(x(r, i) - s_.m[r]);
+      std::fill_n(s_.o, a_.D, 0.0);
+      for (std::int64_t i = 0; i < count_; ++i) {
+        const double p = std::exp(x(r, i) - s_.m[r]) / l;
+        average(a_.v, a_.v_strides, s_.visited[i]);
+        for (int d = 0; d < a_.D; ++d) s_.o[d] += p * s_.mean[d];
+      }
+      const std::int64_t token = first_ + r;
+      const std::int64_t o = b_ * a_.out_strides.batch + token * a_.out_strides.token + h_ * a_.out_strides.head;
+      for (int d = 0; d < a_.D; ++d) store(a_.out, a_.out_dtype, o + d, s_.o[d]);
+      const auto at = [&](const RowStrides& st) { return b_ * st.batch + h_ * st.head + token * st.token; };
+      if (a_.lse != nullptr) a_.lse[at(a_.lse_strides)] = static_cast<float>(count_ == 0 ? -kInf : s_.m[r] + std::log(l));
+      if (a_.inv_l != nullptr) a_.inv_l[at(a_.inv_l_strides)] = static_cast<float>(count_ == 0 ? 0.0 : 1.0 / l);
+    }
+  }
+
+ private:
+  double& x(std::int64_t r, std::int64_t i) { return s_.x[r * width_ + i]; }
+
+  // A NaN stays.
+  double maximum(std::int64_t r, std::int64_t begin) {
+    double m = -kInf;
+    for (std::int64_t i = begin; i < count_; ++i) m = x(r, i) > m || std::isnan(x(r, i)) ? x(r, i) : m;
+    return m;
+  }
+
+  // mean = the average of k or v over `keys`
+  void average(const void* p, const Strides& strides, Keys keys) {
+    std::fill_n(s_.mean, a_.D, 0.0);
+    for (std::int64_t j = keys.begin; j < keys.end; ++j) {
+      const std::int64_t base = b_ * strides.batch + j * strides.token + hk_ * strides.head;
+      for (int d = 0; d < a_.D; ++d) s_.mean[d] += load(p, a_.dtype, base + d);
+    }
+    for (int d = 0; d < a_.D; ++d) s_.mean[d] /= static_cast<double>(keys.end - keys.begin);
+  }
+
+  void append(Keys keys) {
+    average(a_.k, a_.k_strides, keys);
+    for (std::int64_t r = 0; r < rows_; ++r) {
+      const std::int64_t base = b_ * a_.q_strides.batch + (first_ + r) * a_.q_strides.token + h_ * a_.q_strides.head;
+      double dot = 0.0;
+      for (int d = 0; d < a_.D; ++d) dot += load(a_.q, a_.dtype, base + d) * s_.mean[d];
+      x(r, count_) = a_.scale * dot + std::log(static_cast<double>(keys.end - keys.begin));
+    }
+    s_.visited[count_++] = keys;
+  }
+
+  // Keeps or takes back what was appended since `before`.
+  void vote(std::int64_t before, SkipCounts& counts) {
+    constexpr double kLog2E = 1.4426950408889634;
+    bool skip = before > 0 && a_.skip_threshold_log2 > -kInf;
+    for (std::int64_t r = 0; r < rows_; ++r) skip = skip && (maximum(r, before) - s_.m[r]) * kLog2E < a_.skip_threshold_log2;
+    if (a_.skip_threshold_log2 > -kInf) ++counts.tested;
+    if (skip) {
+      ++counts.skipped;
+      count_ = before;
+      return;
+    }
+    for (std::int64_t r = 0; r < rows_; ++r) s_.m[r] = maximum(r, 0);
+  }
+
+  const AttendArgs& a_;
+  const Scratch& s_;
+  std::int64_t b_, h_, hk_, first_, rows_, width_;
+  std::int64_t count_ = 0;  // keys visited
+};
+
+}  // namespace
+
+SkipCounts attend_reference(const AttendArgs& a, SkipGranule granule, Workspace& ws) {
+  const PlanGeometry& g = a.plan->geometry();
+  const bool means = a.plan->skipped() == Skipped::mean;
+  const std::int64_t width = a.Sk + (means ? (a.Sk + g.mean_group - 1) / g.mean_group : 0);
+  const std::int64_t most_rows = std::min<std::int64_t>({granule.rows, g.tile_q, a.Sq});
+  const Workspace::Scope scope(ws);
+  const int workers = num_threads();
+  Scratch* scratch = ws.allocate<Scratch>(static_cast<std::size_t>(workers));
+  for (int w = 0; w < workers; ++w) {
+    scratch[w] = {ws.allocate<double>(static_cast<std::size_t>(most_rows * width)),
+                  ws.allocate<double>(static_cast<std::size_t>(most_rows)), ws.allocate<double>(static_cast<std::size_t>(a.D)),
+                  ws.allocate<double>(static_cast<std::size_t>(a.D)), ws.allocate<Keys>(static_cast<std::size_t>(width))};
+  }
+  std::atomic<std::int64_t> tested{0};
+  std::atomic<std::int64_t> skipped{0};
+  parallel_for(g.rows(), [&](std::int64_t row, int worker) {
+    const std::int64_t b = row / (g.H * g.Gq());
+    const std::int64_t h = row / g.Gq() % g.H;
+    const std::int64_t begin = row % g.Gq() * g.tile_q;
+    const std::int64_t end = std::min(begin + g.tile_q, a.Sq);
+    SkipCounts counts;
+    for (std::int64_t first = begin; first < end; first += granule.rows) {
+      Granule rows(a, scratch[worker], b, h, first, std::min<std::int64_t>(granule.rows, end - first), width);
+      rows.visit(a.plan->tiles(Tier::refine, row), granule.keys, counts);
+      rows.visit(a.plan->tiles(Tier::skim, row), granule.keys, counts);
+      if (means) rows.visit_means(row);
+      rows.finish();
+    }
+    tested += counts.tested;
+    skipped += counts.skipped;
+  });
+  return {tested.load(), skipped.load()};
+}
+
+}  // namespace winnow
