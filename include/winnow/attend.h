@@ -16,8 +16,8 @@ class Workspace;
 
 // Optional outputs per query row; empty views are not written. Both [B,H,Sq] f32, any strides.
 struct RowStats {
-  TensorView lse;    // natural log of the sum of exp(logits) over everything computed, means included; -inf for an empty row
-  TensorView inv_l;  // 1 / sum of exp(logit - max logit): the row's largest softmax weight; 0 for an empty row
+  TensorView lse = {};    // natural log of the sum of exp(logits) over everything computed, means included; -inf for an empty row
+  TensorView inv_l = {};  // 1 / sum of exp(logit - max logit): the row's largest softmax weight; 0 for an empty row
 };
 
 struct AttendOptions {
@@ -27,9 +27,9 @@ struct AttendOptions {
   //   (max of the tile's logits - running max before it) * log2(e) < skip_threshold_log2
   // The first tile of a row is never dropped. -inf: off. Must be <= 0.
   float skip_threshold_log2 = -std::numeric_limits<float>::infinity();
-  RowStats stats;
+  RowStats stats = {};
   // Executor name, or empty: the environment variable WINNOW_EXECUTOR, else the first that fits.
-  std::string_view executor;
+  std::string_view executor = {};
 };
 
 struct AttendResult {
