@@ -73,8 +73,13 @@ struct Estimate {
   std::int64_t tokens = 0;
   std::vector<double> timesteps;
   int high_noise_steps = 0;
-  double attention_flops = 0.0;  // self-attention, dense
-  double linear_flops = 0.0;
+  double attention_flops = 0.0;  // self-attention, dense; of the whole run, both guidance branches
+  double linear_flops = 0.0;     // of the whole run
+  // The options with the model's own values filled in.
+  std::int64_t width = 0, height = 0, frames = 0;
+  Solver solver = Solver::unipc;
+  double flow_shift = 0.0;
+  std::optional<double> boundary_ratio;  // unset: one expert
 };
 
 struct EngineOptions {

@@ -67,6 +67,7 @@ struct SessionTotals {
   double computed_pairs = 0.0;
   double plan_seconds = 0.0;
   double attend_seconds = 0.0;
+  const char* executor = "";  // of the last call
   double density() const { return pairs > 0 ? computed_pairs / pairs : 1.0; }
 };
 

@@ -84,6 +84,7 @@ struct AttentionSession::Impl {
     totals.computed_pairs += report.pairs * report.density;
     totals.plan_seconds += report.plan_seconds;
     totals.attend_seconds += report.attend_seconds;
+    totals.executor = report.executor;
   }
 };
 
