@@ -8,7 +8,8 @@
 
 namespace winnow {
 
-// Any strides, dtypes f32, f16, bf16, f64; shapes must agree. 0 if both are all zero; inf if only the reference is.
+// Any strides, dtypes f32, f16, bf16, f64, which may differ; shapes must agree. NaN in, NaN out.
+// Errors are 0 if both are all zero and inf if only the reference is; cosine is 1 if both are and 0 if only one is.
 double rel_l1(const TensorView& value, const TensorView& reference);  // sum |a-b| / sum |b|
 double rel_l2(const TensorView& value, const TensorView& reference);  // ||a-b|| / ||b||
 double cosine(const TensorView& value, const TensorView& reference);  // a.b / (||a|| ||b||)
