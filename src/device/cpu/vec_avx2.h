@@ -24,6 +24,7 @@ inline V load_bf16_n(const std::uint16_t* p, int n) {
   for (int i = 0; i < n; ++i) buffer[i] = p[i];
   return load_bf16(buffer);
 }
+inline V load_f16(const std::uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 inline __m128i narrow_bf16(V a) {
   const __m256i u = _mm256_castps_si256(a);
   const __m256i lsb = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));

@@ -20,6 +20,7 @@ inline void store_n(float* p, V a, int n) { _mm512_mask_storeu_ps(p, mask_n(n), 
 inline V widen_bf16(__m256i h) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16)); }
 inline V load_bf16(const std::uint16_t* p) { return widen_bf16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
 inline V load_bf16_n(const std::uint16_t* p, int n) { return widen_bf16(_mm256_maskz_loadu_epi16(mask_n(n), p)); }
+inline V load_f16(const std::uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
 inline __m256i narrow_bf16(V a) {
   const __m512i u = _mm512_castps_si512(a);
   const __m512i lsb = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/numeric.h"
+
 namespace winnow::scalar {
 
 inline constexpr int kLanes = 1;
@@ -28,6 +30,7 @@ inline V load_bf16(const std::uint16_t* p) {
   return r;
 }
 inline V load_bf16_n(const std::uint16_t* p, int n) { return n > 0 ? load_bf16(p) : zero(); }
+inline V load_f16(const std::uint16_t* p) { return {to_f32(f16{*p})}; }
 inline void store_bf16(std::uint16_t* p, V a) {
   std::uint32_t u;
   std::memcpy(&u, &a.x, 4);

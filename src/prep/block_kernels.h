@@ -1,0 +1,38 @@
+// The inner loops of block statistics, one set per ISA. All sets return the same bits: every sum has a fixed order
+// (index order per element; 16 interleaved partial sums in exp_sum) and products are rounded before they are added.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "winnow/tensor.h"
+
+namespace winnow {
+
+// Row lengths of scores and their operands are padded to a multiple of this: two AVX-512 vectors.
+inline constexpr std::int64_t kScorePad = 32;
+inline std::int64_t padded(std::int64_t n) { return (n + kScorePad - 1) / kScorePad * kScorePad; }
+
+struct BlockKernels {
+  const char* isa;
+  // out[d] = sum over t < tokens of x[t*stride + d] for d < D, in order of t. dtype f32, f16 or bf16; strides in elements.
+  void (*sum_rows)(const void* x, DType dtype, std::int64_t stride, std::int64_t tokens, std::int64_t D, float* out);
+  // out[r][j] = scale * (sum over d of q[r][d] * kt[d][j]) + bias[j]    q [rows][D]   kt [D][ld]   bias [ld]   out [rows][ld]
+  // ld is a multiple of kScorePad.
+  void (*scores)(const float* q, std::int64_t rows, const float* kt, std::int64_t ld, std::int64_t D, float scale, const float* bias,
+                 float* out);
+  // Largest of x[0..n), NaN ignored; n is a multiple of 16.
+  float (*max)(const float* x, std::int64_t n);
+  // x[i] = exp(x[i] - shift) for i < n, and their sum; n is a multiple of 16. A NaN or infinite difference gives NaN.
+  float (*exp_sum)(float* x, std::int64_t n, float shift);
+};
+
+const BlockKernels& block_kernels();                         // the best that this machine can run
+std::vector<const BlockKernels*> available_block_kernels();  // every one that it can run, best first; for tests
+
+// Null where the library is built without x86.
+const BlockKernels* block_kernels_avx512();
+const BlockKernels* block_kernels_avx2();
+const BlockKernels* block_kernels_scalar();
+
+}  // namespace winnow

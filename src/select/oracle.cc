@@ -1,0 +1,129 @@
+// Selection by the true softmax mass, and how much of it a plan keeps.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "core/threads.h"
+#include "select/ranking.h"
+#include "select/spec.h"
+#include "select/tile_mass.h"
+#include "winnow/error.h"
+#include "winnow/select.h"
+#include "winnow/threads.h"
+#include "winnow/workspace.h"
+
+namespace winnow {
+
+namespace {
+
+// Ranking memory of every worker.
+std::uint64_t* allocate_orders(const PlanGeometry& geometry, Workspace& ws) {
+  return ws.allocate<std::uint64_t>(static_cast<std::size_t>(num_threads() * geometry.Gk()));
+}
+
+// f(row, query tile, masses of its valid key tiles, a span of as many integers), in parallel within a head.
+template <class F>
+void for_each_row(const TensorView& q, const TensorView& k, const PlanGeometry& geometry, float scale, Workspace& ws, F f) {
+  if (geometry.rows() == 0) return;
+  TileMass masses(q, k, geometry, scale, ws);
+  std::uint64_t* orders = allocate_orders(geometry, ws);
+  for (std::int64_t b = 0; b < geometry.B; ++b) {
+    const auto n = static_cast<std::size_t>(geometry.key_tiles(b));
+    for (std::int64_t h = 0; h < geometry.H && n > 0; ++h) {
+      const float* mass = masses.head(b, h);
+      parallel_for(geometry.Gq(), [&](std::int64_t i, int worker) {
+        f(geometry.row(b, h, i), i, std::span(mass + i * geometry.Gk(), n), std::span(orders + worker * geometry.Gk(), n));
+      });
+    }
+  }
+}
+
+}  // namespace
+
+void Oracle::validate() const {
+  const auto in_range = [](float x) { return x > 0.0F && x <= 1.0F; };
+  const bool valid = (in_range(cdf) && density == 0.0F) || (in_range(density) && cdf == 0.0F);
+  if (!valid) {
+    throw Error("config", "cdf, density: expected exactly one of them in (0,1] and the other unset, got cdf " + std::to_string(cdf) +
+                              " and density " + std::to_string(density));
+  }
+}
+
+TilePlan select_oracle(const TensorView& q, const TensorView& k, const PlanSpec& spec, const Oracle& options, Workspace& ws) {
+  options.validate();
+  const PlanGeometry geometry = plan_geometry(q, k, spec);
+  KeptTiles kept(geometry, ws);
+  {
+    const Workspace::Scope scratch(ws);
+    const float scale = logit_scale(spec.scale, q.size(3));
+    for_each_row(
+        q, k, geometry, scale, ws, [&](std::int64_t row, std::int64_t, std::span<const float> mass, std::span<std::uint64_t> order) {
+          const auto n = static_cast<std::int64_t>(mass.size());
+          const std::int64_t forced = rank_tiles(mass, {}, order);
+          std::int64_t count = 0;
+          if (options.cdf > 0.0F) {
+            count = count_for_mass(mass, order, forced, options.cdf);
+          } else {
+            count = std::max(forced, static_cast<std::int64_t>(std::ceil(static_cast<double>(options.density) * static_cast<double>(n))));
+          }
+          kept.keep(row, order.first(static_cast<std::size_t>(snap(count, spec.granularity, n))));
+        });
+  }
+  return kept.plan(geometry, options.means ? Skipped::mean : Skipped::drop, ws);
+}
+
+Recall plan_recall(const TilePlan& plan, const TensorView& q, const TensorView& k, float scale, Workspace& ws) {
+  const PlanGeometry& geometry = plan.geometry();
+  PlanSpec spec;
+  spec.tile_q = geometry.tile_q;
+  spec.tile_k = geometry.tile_k;
+  spec.mean_group = geometry.mean_group;
+  spec.key_lengths = geometry.key_lengths;
+  if (!(plan_geometry(q, k, spec) == geometry)) {
+    throw Error("recall", "plan: expected one for q " + q.describe() + " and k " + k.describe() + ", got " + plan.describe());
+  }
+  const Workspace::Scope scratch(ws);
+  struct RowRecall {
+    double mass = 0.0;
+    double set = -1.0;  // -1: the row keeps nothing
+    bool valid = false;
+  };
+  auto* rows = ws.allocate<RowRecall>(static_cast<std::size_t>(geometry.rows()));
+  std::fill_n(rows, geometry.rows(), RowRecall{});
+  for_each_row(q, k, geometry, logit_scale(scale, q.size(3)), ws,
+               [&](std::int64_t row, std::int64_t, std::span<const float> mass, std::span<std::uint64_t> order) {
+                 rank_tiles(mass, {}, order);
+                 const std::span<const std::int32_t> lists[] = {plan.tiles(Tier::refine, row), plan.tiles(Tier::skim, row)};
+                 const std::size_t size = lists[0].size() + lists[1].size();
+                 const std::span<std::uint64_t> best = order.first(size);
+                 std::ranges::sort(best);
+                 double hits = 0.0;
+                 RowRecall& out = rows[row];
+                 for (const std::span<const std::int32_t>& list : lists) {
+                   for (const std::int32_t tile : list) {
+                     out.mass += static_cast<double>(mass[static_cast<std::size_t>(tile)]);
+                     hits += std::ranges::binary_search(best, static_cast<std::uint64_t>(tile)) ? 1.0 : 0.0;
+                   }
+                 }
+                 if (size > 0) out.set = hits / static_cast<double>(size);
+                 out.valid = std::isfinite(out.mass);
+               });
+  Recall recall;
+  double mass_weight = 0.0;
+  double set_weight = 0.0;
+  for (std::int64_t r = 0; r < geometry.rows(); ++r) {
+    if (!rows[r].valid) continue;
+    const std::int64_t first = r % geometry.Gq() * geometry.tile_q;
+    const auto queries = static_cast<double>(std::min<std::int64_t>(geometry.tile_q, geometry.Sq - first));
+    recall.mass += queries * rows[r].mass;
+    mass_weight += queries;
+    if (rows[r].set < 0.0) continue;
+    recall.set += rows[r].set;
+    set_weight += 1.0;
+  }
+  if (mass_weight > 0.0) recall.mass /= mass_weight;
+  if (set_weight > 0.0) recall.set /= set_weight;
+  return recall;
+}
+
+}  // namespace winnow

@@ -1,0 +1,106 @@
+#include "select/ranking.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "core/threads.h"
+#include "winnow/workspace.h"
+
+namespace winnow {
+
+namespace {
+
+std::uint32_t reverse_bits(std::uint32_t x) {
+  x = ((x >> 1U) & 0x55555555U) | ((x & 0x55555555U) << 1U);
+  x = ((x >> 2U) & 0x33333333U) | ((x & 0x33333333U) << 2U);
+  x = ((x >> 4U) & 0x0F0F0F0FU) | ((x & 0x0F0F0F0FU) << 4U);
+  x = ((x >> 8U) & 0x00FF00FFU) | ((x & 0x00FF00FFU) << 8U);
+  return (x >> 16U) | (x << 16U);
+}
+
+// Ascending for descending x. -0 counts as 0.
+std::uint32_t descending_key(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x + 0.0F);
+  const std::uint32_t ascending = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+  return ~ascending;
+}
+
+}  // namespace
+
+TileRange neighbor_tiles(const PlanGeometry& geometry, std::int64_t query_tile, std::int64_t tiles) {
+  const std::int64_t first = query_tile * geometry.tile_q;
+  const std::int64_t last = std::min(first + geometry.tile_q, geometry.Sq) - 1;
+  return {std::max<std::int64_t>(first / geometry.tile_k - 1, 0), std::min(last / geometry.tile_k + 2, tiles)};
+}
+
+std::int64_t rank_tiles(std::span<const float> scores, TileRange forced, std::span<std::uint64_t> order) {
+  // One integer per tile: not forced (1 bit), descending score (32 bits), reversed index (30 bits: PlanGeometry allows 2^30).
+  constexpr unsigned kIndexBits = 30;
+  const auto n = static_cast<std::uint32_t>(scores.size());
+  const unsigned bits = n <= 1 ? 0U : static_cast<unsigned>(std::bit_width(n - 1));
+  const auto reversed = [bits](std::uint32_t index) { return bits == 0 ? 0U : reverse_bits(index) >> (32U - bits); };
+  std::int64_t count = 0;
+  for (std::uint32_t j = 0; j < n; ++j) {
+    const bool finite = std::isfinite(scores[j]);
+    const bool first = !finite || forced.contains(j);
+    count += first ? 1 : 0;
+    order[j] =
+        (std::uint64_t{first ? 0U : 1U} << 62U) | (std::uint64_t{descending_key(finite ? scores[j] : 0.0F)} << kIndexBits) | reversed(j);
+  }
+  std::sort(order.begin(), order.begin() + n);
+  for (std::uint32_t j = 0; j < n; ++j) order[j] = reversed(static_cast<std::uint32_t>(order[j] & ((1U << kIndexBits) - 1U)));
+  return count;
+}
+
+std::int64_t count_for_mass(std::span<const float> mass, std::span<const std::uint64_t> order, std::int64_t forced, float cdf) {
+  const auto n = static_cast<std::int64_t>(order.size());
+  if (cdf >= 1.0F) return n;
+  const auto finite = [&](std::uint64_t tile) { return std::isfinite(mass[tile]) ? mass[tile] : 0.0F; };
+  float total = 0.0F;
+  for (std::size_t j = 0; j < order.size(); ++j) total += finite(j);
+  const float target = cdf * total;
+  float sum = 0.0F;
+  std::int64_t count = 0;
+  while (count < n && (count < std::max<std::int64_t>(forced, 1) || sum < target)) sum += finite(order[static_cast<std::size_t>(count++)]);
+  return count;
+}
+
+std::int64_t snap(std::int64_t count, int granularity, std::int64_t n) {
+  return std::min((count + granularity - 1) / granularity * granularity, n);
+}
+
+KeptTiles::KeptTiles(const PlanGeometry& geometry, Workspace& ws)
+    : words_per_row_((geometry.Gk() + 63) / 64),
+      words_(ws.allocate<std::uint64_t>(static_cast<std::size_t>(geometry.rows() * words_per_row_))) {
+  std::fill_n(words_, geometry.rows() * words_per_row_, 0U);
+}
+
+void KeptTiles::keep(std::int64_t row, std::span<const std::uint64_t> tiles) {
+  std::uint64_t* words = words_ + row * words_per_row_;
+  for (const std::uint64_t tile : tiles) words[tile / 64] |= std::uint64_t{1} << (tile % 64);
+}
+
+TilePlan KeptTiles::plan(const PlanGeometry& geometry, Skipped skipped, Workspace& ws) const {
+  PlanBuilder builder(geometry, skipped, &ws);
+  const std::span<std::int64_t> counts = builder.counts(Tier::refine);
+  for (std::size_t row = 0; row < counts.size(); ++row) {
+    const std::uint64_t* words = words_ + static_cast<std::int64_t>(row) * words_per_row_;
+    for (std::int64_t w = 0; w < words_per_row_; ++w) counts[row] += std::popcount(words[w]);
+  }
+  builder.allocate();
+  parallel_for((geometry.rows() + 63) / 64, [&](std::int64_t chunk, int) {
+    for (std::int64_t row = chunk * 64; row < std::min(chunk * 64 + 64, geometry.rows()); ++row) {
+      std::int32_t* out = builder.tiles(Tier::refine, row).data();
+      for (std::int64_t w = 0; w < words_per_row_; ++w) {
+        for (std::uint64_t word = words_[row * words_per_row_ + w]; word != 0; word &= word - 1) {
+          *out++ = static_cast<std::int32_t>(w * 64 + std::countr_zero(word));
+        }
+      }
+    }
+  });
+  return std::move(builder).finish();
+}
+
+}  // namespace winnow

@@ -1,0 +1,50 @@
+// From one row's scores to the set of tiles that it keeps: order, ties, budgets. Shared by every selector.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "winnow/plan.h"
+#include "winnow/select.h"
+
+namespace winnow {
+
+class Workspace;
+
+// Key tiles [begin, end), possibly none.
+struct TileRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  bool contains(std::int64_t tile) const { return tile >= begin && tile < end; }
+};
+
+// The key tiles within one tile of query tile i's own positions, in units of key tiles; `tiles` is how many there are.
+TileRange neighbor_tiles(const PlanGeometry& geometry, std::int64_t query_tile, std::int64_t tiles);
+
+// Puts the tiles 0..n-1 in the order in which a row takes them: forced ones (the range, and those whose score is not
+// finite), then by descending score; equal scores by ascending bit-reversed index over ceil(log2 n) bits, which favours
+// neither end of the sequence. `order` receives tile indices. Returns how many are forced.
+std::int64_t rank_tiles(std::span<const float> scores, TileRange forced, std::span<std::uint64_t> order);
+
+// How many tiles of `order` to take so that their mass reaches cdf times the total of `mass`: at least the forced ones and
+// at least one; cdf >= 1 takes all. The total is a f32 sum in index order, the running sum one in the order taken.
+// Masses that are not finite count as 0.
+std::int64_t count_for_mass(std::span<const float> mass, std::span<const std::uint64_t> order, std::int64_t forced, float cdf);
+
+// `count` rounded up to a multiple of `granularity`, at most n.
+std::int64_t snap(std::int64_t count, int granularity, std::int64_t n);
+
+// One bit per (plan row, key tile). Rows may be filled in parallel.
+class KeptTiles {
+ public:
+  KeptTiles(const PlanGeometry& geometry, Workspace& ws);
+  void keep(std::int64_t row, std::span<const std::uint64_t> tiles);
+  // A plan whose memory comes from `ws`.
+  TilePlan plan(const PlanGeometry& geometry, Skipped skipped, Workspace& ws) const;
+
+ private:
+  std::int64_t words_per_row_;
+  std::uint64_t* words_;
+};
+
+}  // namespace winnow
