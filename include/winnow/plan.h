@@ -10,6 +10,7 @@
 
 namespace winnow {
 
+class SafetensorsFile;
 class Workspace;
 
 // What a key tile's keys are computed in. What a tier means in operands is the executor's business:
@@ -103,7 +104,8 @@ class TilePlan {
   std::string describe() const;                  // one line: geometry, density, policy, reason
 
   // Safetensors file: offsets and tiles of each tier, geometry in its metadata. See docs/plan-format.md.
-  // Throws Error; load() accepts nothing that validate() would refuse. A failed save leaves no file.
+  // Throws Error; load() accepts nothing that validate() would refuse, and keeps the reason of a dense plan. A failed save
+  // leaves no file.
   void save(const std::string& path) const;
   static TilePlan load(const std::string& path);
   static TilePlan load(std::span<const std::byte> bytes, const std::string& name);
@@ -116,6 +118,7 @@ class TilePlan {
   };
   struct Storage;
   TilePlan();
+  static TilePlan read(const SafetensorsFile& file);
 
   std::span<const std::int32_t> list(const Lists& lists, std::int64_t row) const {
     if (identity_ && &lists == &refine_) {

@@ -4,16 +4,12 @@
 #include <numeric>
 #include <utility>
 
+#include "plan/storage.h"
 #include "winnow/error.h"
 #include "winnow/plan.h"
 #include "winnow/workspace.h"
 
 namespace winnow {
-
-struct TilePlan::Storage {
-  std::vector<std::int64_t> offsets[3];
-  std::vector<std::int32_t> tiles[3];
-};
 
 TilePlan::TilePlan() = default;
 TilePlan::TilePlan(TilePlan&&) noexcept = default;
@@ -47,6 +43,8 @@ void PlanGeometry::validate() const {
        "mean_group: expected a divisor of tile_k " + show(tile_k) + ", got " + show(mean_group));
   constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
   need(Sq <= kMaxTokens && Sk <= kMaxTokens && B <= (1 << 20) && H <= (1 << 20), "extents: too large");
+  constexpr double kMaxRows = 1099511627776.0;  // 2^40: row arithmetic stays far from overflow
+  need(static_cast<double>(B) * static_cast<double>(H) * static_cast<double>(Gq()) <= kMaxRows, "B*H*Gq: too large");
   need(Gk() <= (std::int64_t{1} << 30), "key tiles: expected at most 2^30, got " + show(Gk()));
   need(key_lengths.empty() || static_cast<std::int64_t>(key_lengths.size()) == B,
        "key_lengths: expected " + show(B) + " entries, got " + show(static_cast<std::int64_t>(key_lengths.size())));
