@@ -123,8 +123,8 @@ TEST_F(PlanFile, WrongMetadata) {
   }
   refuses("surprise", [](Contents& c) { c.metadata["surprise"] = "1"; });
   refuses("Sk", [](Contents& c) { c.metadata["Sk"] = "-1"; });
-  refuses("extents", [](Contents& c) { c.metadata["Sq"] = "9223372036854775807"; });
-  refuses("B*H*Gq", [](Contents& c) {
+  refuses("Sq", [](Contents& c) { c.metadata["Sq"] = "9223372036854775807"; });
+  refuses("query tiles", [](Contents& c) {
     c.metadata["H"] = "1048576";
     c.metadata["Sq"] = "1099511627776";
   });

@@ -31,24 +31,30 @@ const char* dense_reason_name(DenseReason reason) {
 }
 
 void PlanGeometry::validate() const {
-  const auto need = [](bool ok, const std::string& what) {
-    if (!ok) throw Error("plan", what);
+  // Called for every plan: text is only made for an error.
+  const auto refuse = [](const char* key, const std::string& expected, std::int64_t found) {
+    throw Error("plan", std::string(key) + ": expected " + expected + ", got " + std::to_string(found));
   };
-  const auto show = [](std::int64_t x) { return std::to_string(x); };
-  need(B >= 0 && H >= 0 && Sq >= 0 && Sk >= 0,
-       "B, H, Sq, Sk: expected >= 0, got " + show(B) + ", " + show(H) + ", " + show(Sq) + ", " + show(Sk));
-  need(tile_q > 0 && tile_q <= 65536, "tile_q: expected 1 to 65536, got " + show(tile_q));
-  need(tile_k > 0 && tile_k <= 65536, "tile_k: expected 1 to 65536, got " + show(tile_k));
-  need(mean_group > 0 && tile_k % mean_group == 0,
-       "mean_group: expected a divisor of tile_k " + show(tile_k) + ", got " + show(mean_group));
   constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
-  need(Sq <= kMaxTokens && Sk <= kMaxTokens && B <= (1 << 20) && H <= (1 << 20), "extents: too large");
-  constexpr double kMaxRows = 1099511627776.0;  // 2^40: row arithmetic stays far from overflow
-  need(static_cast<double>(B) * static_cast<double>(H) * static_cast<double>(Gq()) <= kMaxRows, "B*H*Gq: too large");
-  need(Gk() <= (std::int64_t{1} << 30), "key tiles: expected at most 2^30, got " + show(Gk()));
-  need(key_lengths.empty() || static_cast<std::int64_t>(key_lengths.size()) == B,
-       "key_lengths: expected " + show(B) + " entries, got " + show(static_cast<std::int64_t>(key_lengths.size())));
-  for (const std::int64_t n : key_lengths) need(n >= 0 && n <= Sk, "key_lengths: expected 0 to " + show(Sk) + ", got " + show(n));
+  constexpr std::int64_t kMaxHeads = std::int64_t{1} << 20;
+  constexpr std::int64_t kMaxKeyTiles = std::int64_t{1} << 30;
+  constexpr std::int64_t kMaxRows = std::int64_t{1} << 40;  // row arithmetic stays far from overflow
+  constexpr int kMaxTile = 65536;
+  if (B < 0 || B > kMaxHeads) refuse("B", "0 to 2^20", B);
+  if (H < 0 || H > kMaxHeads) refuse("H", "0 to 2^20", H);
+  if (Sq < 0 || Sq > kMaxTokens) refuse("Sq", "0 to 2^40", Sq);
+  if (Sk < 0 || Sk > kMaxTokens) refuse("Sk", "0 to 2^40", Sk);
+  if (tile_q < 1 || tile_q > kMaxTile) refuse("tile_q", "1 to 65536", tile_q);
+  if (tile_k < 1 || tile_k > kMaxTile) refuse("tile_k", "1 to 65536", tile_k);
+  if (mean_group < 1 || tile_k % mean_group != 0) refuse("mean_group", "a divisor of tile_k " + std::to_string(tile_k), mean_group);
+  if (Gk() > kMaxKeyTiles) refuse("key tiles", "at most 2^30", Gk());
+  if (B * H > 0 && Gq() > kMaxRows / (B * H)) refuse("query tiles of B*H heads", "at most 2^40 in all", Gq());
+  if (!key_lengths.empty() && static_cast<std::int64_t>(key_lengths.size()) != B) {
+    refuse("key_lengths", std::to_string(B) + " entries", static_cast<std::int64_t>(key_lengths.size()));
+  }
+  for (const std::int64_t n : key_lengths) {
+    if (n < 0 || n > Sk) refuse("key_lengths", "0 to " + std::to_string(Sk), n);
+  }
 }
 
 TilePlan TilePlan::dense(const PlanGeometry& geometry, DenseReason reason, Workspace* ws) {

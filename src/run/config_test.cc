@@ -1,0 +1,140 @@
+// The configuration's JSON form: what it accepts, and that every refusal names its key.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "winnow/error.h"
+#include "winnow/session.h"
+
+namespace winnow {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string error_of(const std::string& text) {
+  try {
+    parse_attention_config(text);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted: " + text;
+}
+
+TEST(Config, NamesStandForDefaults) {
+  EXPECT_TRUE(std::holds_alternative<Dense>(parse_attention_config("dense").method));
+  const AttentionConfig config = parse_attention_config("mean_pool");
+  const auto& options = std::get<MeanPool>(config.method);
+  EXPECT_EQ(options.cdf, MeanPool::kDefaultCdf);
+  EXPECT_TRUE(options.neighbors);
+  EXPECT_TRUE(options.means);
+  EXPECT_STREQ(config.method_name(), "mean_pool");
+  EXPECT_TRUE(std::holds_alternative<SkipSoftmax>(parse_attention_config("skip_softmax").method));
+}
+
+TEST(Config, NamesWithoutUsableDefaultsSayWhatTheyNeed) {
+  EXPECT_THAT(error_of("oracle"), AllOf(HasSubstr("cdf"), HasSubstr("density")));
+  EXPECT_THAT(error_of("plan"), HasSubstr("path"));
+}
+
+TEST(Config, PublishedSnippetsAreAcceptedVerbatim) {
+  const AttentionConfig config = parse_attention_config(R"({"method":"skip_softmax","threshold":1e-4})");
+  EXPECT_EQ(std::get<SkipSoftmax>(config.method).threshold, 1e-4F);
+  EXPECT_THAT(error_of(R"({"method":"skip_softmax","target_sparsity":0.5,"disabled_until_timestep":0.8})"),
+              AllOf(HasSubstr("target_sparsity"), HasSubstr("calibration")));
+}
+
+TEST(Config, EveryKey) {
+  const AttentionConfig config = parse_attention_config(
+      R"( {"method": "mean_pool", "cdf": 0.75, "neighbors": false, "means": false, "skip_first_steps": 3, "skip_first_layers": 1,
+          "min_seq_len": 8589934592, "disabled_until_timestep": 1, "executor": "reference"})");
+  const auto& options = std::get<MeanPool>(config.method);
+  EXPECT_EQ(options.cdf, 0.75F);
+  EXPECT_FALSE(options.neighbors);
+  EXPECT_FALSE(options.means);
+  EXPECT_EQ(config.gate.skip_first_steps, 3);
+  EXPECT_EQ(config.gate.skip_first_layers, 1);
+  EXPECT_EQ(config.gate.min_seq_len, std::int64_t{1} << 33);
+  EXPECT_EQ(config.gate.disabled_until_timestep, 1.0);
+  EXPECT_EQ(config.executor, "reference");
+  EXPECT_EQ(std::get<Oracle>(parse_attention_config(R"({"method":"oracle","density":0.25,"means":true})").method).density, 0.25F);
+  EXPECT_EQ(std::get<FixedPlan>(parse_attention_config(R"({"method":"plan","path":"a b.st"})").method).path, "a b.st");
+}
+
+TEST(Config, ToJsonPrintsEveryKeyAndReadsBack) {
+  for (const char* text :
+       {R"({"method":"dense"})", R"({"method":"mean_pool","cdf":0.7,"disabled_until_timestep":0.8})", R"({"method":"oracle","cdf":0.95})",
+        R"({"method":"skip_softmax","threshold":1e-4,"min_seq_len":5})", R"({"method":"plan","path":"x \"y\""})"}) {
+    const std::string json = to_json(parse_attention_config(text));
+    EXPECT_EQ(to_json(parse_attention_config(json)), json);
+    EXPECT_EQ(json.find('\n'), std::string::npos);
+  }
+  EXPECT_EQ(to_json(parse_attention_config(R"({"method":"mean_pool","cdf":0.7})")),
+            R"({"method":"mean_pool","cdf":0.7,"neighbors":true,"means":true,"skip_first_steps":0,"skip_first_layers":0,)"
+            R"("min_seq_len":0,"disabled_until_timestep":null,"executor":""})");
+}
+
+TEST(Config, UnknownKeysListTheKnownOnes) {
+  EXPECT_THAT(error_of(R"({"method":"mean_pool","cfd":0.5})"),
+              AllOf(HasSubstr("\"cfd\""), HasSubstr("mean_pool takes method, cdf, neighbors, means, skip_first_steps")));
+  EXPECT_THAT(error_of(R"({"method":"dense","cdf":0.5})"), HasSubstr("\"cdf\""));  // of another method
+}
+
+TEST(Config, WrongValuesNameTheirKey) {
+  const struct {
+    const char* key;
+    const char* text;
+  } cases[] = {
+      {"method", R"({"method":"mean-pool"})"},
+      {"method", R"({"method":3})"},
+      {"method", R"({"cdf":0.5})"},
+      {"cdf", R"({"method":"mean_pool","cdf":0})"},
+      {"cdf", R"({"method":"mean_pool","cdf":1.01})"},
+      {"cdf", R"({"method":"mean_pool","cdf":"0.5"})"},
+      {"cdf", R"({"method":"mean_pool","cdf":null})"},
+      {"cdf", R"({"method":"mean_pool","cdf":1e300})"},
+      {"neighbors", R"({"method":"mean_pool","neighbors":1})"},
+      {"means", R"({"method":"oracle","cdf":0.5,"means":"yes"})"},
+      {"density", R"({"method":"oracle","cdf":0.5,"density":0.5})"},
+      {"density", R"({"method":"oracle","density":2})"},
+      {"threshold", R"({"method":"skip_softmax","threshold":1})"},
+      {"threshold", R"({"method":"skip_softmax","threshold":-1e-3})"},
+      {"path", R"({"method":"plan","path":7})"},
+      {"path", R"({"method":"plan"})"},
+      {"skip_first_steps", R"({"method":"dense","skip_first_steps":-1})"},
+      {"skip_first_steps", R"({"method":"dense","skip_first_steps":1.5})"},
+      {"skip_first_steps", R"({"method":"dense","skip_first_steps":2147483648})"},
+      {"skip_first_layers", R"({"method":"dense","skip_first_layers":true})"},
+      {"min_seq_len", R"({"method":"dense","min_seq_len":18446744073709551615})"},
+      {"disabled_until_timestep", R"({"method":"dense","disabled_until_timestep":1.5})"},
+      {"disabled_until_timestep", R"({"method":"dense","disabled_until_timestep":"0.8"})"},
+      {"executor", R"({"method":"dense","executor":[]})"},
+      {"cdf", R"({"method":"mean_pool","cdf":0.5,"cdf":0.6})"},  // twice
+  };
+  for (const auto& [key, text] : cases) EXPECT_THAT(error_of(text), AllOf(HasSubstr(key), HasSubstr("[config]"))) << text;
+}
+
+TEST(Config, TextThatIsNotOneObjectIsRefused) {
+  for (const char* text :
+       {"", "  ", "{", "{}", R"({"method":"dense"} x)", R"({"method":"dense",})", R"({"method":"mean_pool","cdf":1e999})",
+        R"({"method":"mean_pool","cdf":NaN})", "\x7b\xff\x7d", "[1]", "no_such_method", "/"}) {
+    EXPECT_THAT(error_of(text), HasSubstr("[config]")) << text;
+  }
+  EXPECT_THAT(error_of("mean-pool"), AllOf(HasSubstr("mean_pool"), HasSubstr("mean-pool")));
+}
+
+TEST(Config, Files) {
+  const auto path = std::filesystem::temp_directory_path() / ("winnow_config_" + std::to_string(::getpid()) + ".json");
+  std::ofstream(path) << "\n{\"method\": \"mean_pool\", \"cdf\": 0.5}\n";
+  EXPECT_EQ(std::get<MeanPool>(parse_attention_config(path.string()).method).cdf, 0.5F);
+  std::ofstream(path) << "[]";
+  EXPECT_THAT(error_of(path.string()), HasSubstr("object"));
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace winnow
