@@ -1,0 +1,283 @@
+#include "dit/linear.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "core/numeric.h"
+#include "core/safetensors.h"
+#include "core/threads.h"
+#include "winnow/error.h"
+#include "winnow/threads.h"
+
+namespace winnow::dit {
+
+namespace {
+
+// oneDNN's threads are switched off on the calling thread: Winnow's pool does the splitting. Debian's oneDNN uses OpenMP; a
+// build without it has no such functions and needs no switching.
+class OneThread {
+ public:
+  OneThread() {
+    if (functions().get == nullptr || functions().set == nullptr) return;
+    before_ = functions().get();
+    if (before_ != 1) functions().set(1);
+  }
+  ~OneThread() {
+    if (before_ > 1) functions().set(before_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  struct Functions {
+    int (*get)();
+    void (*set)(int);
+  };
+  static const Functions& functions() {
+    static const Functions found{reinterpret_cast<int (*)()>(::dlsym(RTLD_DEFAULT, "omp_get_max_threads")),
+                                 reinterpret_cast<void (*)(int)>(::dlsym(RTLD_DEFAULT, "omp_set_num_threads"))};
+    return found;
+  }
+  int before_ = 1;
+};
+
+dnnl::memory::data_type dnnl_type(DType dtype) {
+  return dtype == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
+
+struct Key {
+  std::int64_t rows, in, out;
+  bool bf16;
+  auto operator<=>(const Key&) const = default;
+};
+
+struct Matmul {
+  dnnl::matmul::primitive_desc description;
+  dnnl::matmul primitive;
+  std::size_t scratch_bytes = 0;
+};
+
+// What one worker needs to run a primitive: memory objects whose pointers are set per call.
+struct Port {
+  dnnl::memory source, destination, scratch;
+};
+
+}  // namespace
+
+struct LinearContext::Impl {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  std::vector<dnnl::stream> streams;  // one per worker
+  std::map<Key, std::unique_ptr<Matmul>> matmuls;
+  bool emulate_bf16 = false;
+  double seconds = 0.0;
+
+  // Null if oneDNN has no such primitive for this processor.
+  std::unique_ptr<Matmul> make(const Key& key, const dnnl::memory::desc* weights) const {
+    using dnnl::memory;
+    const OneThread one;
+    const auto type = key.bf16 ? memory::data_type::bf16 : memory::data_type::f32;
+    const memory::desc x({key.rows, key.in}, type, memory::format_tag::ab);
+    const memory::desc w({key.in, key.out}, type, memory::format_tag::any);
+    const memory::desc b({1, key.out}, memory::data_type::f32, memory::format_tag::ab);
+    const memory::desc y({key.rows, key.out}, type, memory::format_tag::ab);
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    auto made = std::make_unique<Matmul>();
+    made->description =
+        dnnl::matmul::primitive_desc(dnnl::matmul::desc(x, weights == nullptr ? w : *weights, b, y), attributes, engine, true);
+    if (!made->description) return nullptr;
+    made->primitive = dnnl::matmul(made->description);
+    made->scratch_bytes = made->description.scratchpad_desc().get_size();
+    return made;
+  }
+  // oneDNN's portable fallback; correct, and about a thousand times slower.
+  static bool is_reference(const Matmul& matmul) { return std::string_view(matmul.description.impl_info_str()).substr(0, 3) == "ref"; }
+
+  const Matmul& matmul(const Key& key, const dnnl::memory::desc* weights) {
+    auto& slot = matmuls[key];
+    if (!slot) {
+      if (weights != nullptr) slot = make(key, weights);
+      if (!slot || is_reference(*slot)) slot = make(key, nullptr);
+      if (!slot) {
+        throw Error("linear", "oneDNN has no matmul for " + std::to_string(key.rows) + "x" + std::to_string(key.in) + "x" +
+                                  std::to_string(key.out) + (key.bf16 ? " bf16" : " f32") + " on this processor");
+      }
+    }
+    return *slot;
+  }
+  void grow(int workers) {
+    while (streams.size() < static_cast<std::size_t>(workers)) streams.emplace_back(engine);
+  }
+};
+
+LinearContext::LinearContext(bool emulate_bf16) : impl_(std::make_unique<Impl>()) {
+  impl_->emulate_bf16 = emulate_bf16;
+  if (!emulate_bf16) {
+    const auto probe = impl_->make({Linear::kRows, 64, 64, true}, nullptr);
+    impl_->emulate_bf16 = !probe || Impl::is_reference(*probe);
+  }
+}
+LinearContext::~LinearContext() = default;
+
+double LinearContext::seconds() const { return impl_->seconds; }
+
+std::string LinearContext::implementation(DType compute) const {
+  const bool bf16 = compute == DType::bf16 && !impl_->emulate_bf16;
+  const auto made = impl_->make({Linear::kRows, 256, 256, bf16}, nullptr);
+  return made ? made->description.impl_info_str() : "none";
+}
+
+struct Linear::Weights {
+  struct Ready {  // for one number of rows
+    std::int64_t rows = 0;
+    const Matmul* matmul = nullptr;
+    const dnnl::memory* weights = nullptr;
+    std::vector<Port> ports;  // one per worker
+  };
+  std::vector<std::unique_ptr<dnnl::memory>> layouts;  // of the same weights; a second one only if a row count needs it
+  std::vector<std::unique_ptr<Ready>> ready;
+  Tensor bias;
+  dnnl::memory bias_memory;
+};
+
+namespace {
+
+// Copies `from` into the layout `to`.
+std::unique_ptr<dnnl::memory> relayout(LinearContext::Impl& context, dnnl::memory from, const dnnl::memory::desc& to) {
+  const OneThread one;
+  auto memory = std::make_unique<dnnl::memory>(to, context.engine);
+  context.grow(1);
+  dnnl::reorder(from, *memory).execute(context.streams[0], from, *memory);
+  context.streams[0].wait();
+  return memory;
+}
+
+}  // namespace
+
+Linear::Linear(LinearContext& context, const TensorView& weight, const TensorView& bias, DType compute)
+    : context_(&context), compute_(compute), weights_(std::make_shared<Weights>()) {
+  if (weight.rank != 2 || bias.rank != 1 || bias.size(0) != weight.size(0) || (compute != DType::f32 && compute != DType::bf16)) {
+    throw Error("linear", "expected weight [out,in] and bias [out], got " + weight.describe() + " and " + bias.describe());
+  }
+  out_ = weight.size(0);
+  in_ = weight.size(1);
+  LinearContext::Impl& impl = *context.impl_;
+  const bool bf16 = compute == DType::bf16 && !impl.emulate_bf16;
+  // The operands' values are those of the compute dtype, also where they are kept wider.
+  Tensor values(compute, {out_, in_});
+  convert(weight, values);
+  Tensor rounded(compute, {out_});
+  convert(bias, rounded);
+  weights_->bias = Tensor(DType::f32, {out_});
+  convert(rounded, weights_->bias);
+  if (compute == DType::bf16 && !bf16) {
+    Tensor wide(DType::f32, {out_, in_});
+    convert(values, wide);
+    values = std::move(wide);
+  }
+  using dnnl::memory;
+  const memory::desc plain({in_, out_}, dnnl_type(bf16 ? DType::bf16 : DType::f32), memory::format_tag::ba);  // [out,in] seen as [in,out]
+  const Matmul& main = impl.matmul({kRows, in_, out_, bf16}, nullptr);
+  weights_->layouts.push_back(relayout(impl, memory(plain, impl.engine, values.view().data), main.description.weights_desc()));
+  weights_->bias_memory = memory({{1, out_}, memory::data_type::f32, memory::format_tag::ab}, impl.engine, weights_->bias.view().data);
+  bytes_ = main.description.weights_desc().get_size() + weights_->bias.bytes();
+}
+
+void Linear::run(const TensorView& x, const TensorView& y, Workspace& ws) const {
+  const auto start = std::chrono::steady_clock::now();
+  if (x.rank != 2 || y.rank != 2 || x.size(1) != in_ || y.size(1) != out_ || x.size(0) != y.size(0) || x.dtype != compute_ ||
+      y.dtype != compute_ || !x.is_contiguous() || !y.is_contiguous()) {
+    throw Error("linear", "expected contiguous [M," + std::to_string(in_) + "] and [M," + std::to_string(out_) + "] " +
+                              dtype_name(compute_) + ", got " + x.describe() + " and " + y.describe());
+  }
+  LinearContext::Impl& impl = *context_->impl_;
+  const bool bf16 = compute_ == DType::bf16 && !impl.emulate_bf16;
+  const bool widen = compute_ == DType::bf16 && !bf16;
+  const std::int64_t rows = x.size(0);
+  const int workers = num_threads();
+  impl.grow(workers);
+
+  const auto prepare = [&](std::int64_t block_rows) -> Weights::Ready* {
+    for (const auto& ready : weights_->ready) {
+      if (ready->rows == block_rows && ready->ports.size() >= static_cast<std::size_t>(workers)) return ready.get();
+    }
+    std::erase_if(weights_->ready, [&](const auto& ready) { return ready->rows == block_rows; });
+    const dnnl::memory::desc main = weights_->layouts[0]->get_desc();
+    auto ready = std::make_unique<Weights::Ready>();
+    ready->rows = block_rows;
+    ready->matmul = &impl.matmul({block_rows, in_, out_, bf16}, &main);
+    const dnnl::memory::desc wanted = ready->matmul->description.weights_desc();
+    for (const auto& layout : weights_->layouts) {
+      if (layout->get_desc() == wanted) ready->weights = layout.get();
+    }
+    if (ready->weights == nullptr) {
+      weights_->layouts.push_back(relayout(impl, *weights_->layouts[0], wanted));
+      ready->weights = weights_->layouts.back().get();
+    }
+    for (int worker = 0; worker < workers; ++worker) {
+      const auto& d = ready->matmul->description;
+      ready->ports.push_back({dnnl::memory(d.src_desc(), impl.engine, nullptr), dnnl::memory(d.dst_desc(), impl.engine, nullptr),
+                              dnnl::memory(d.scratchpad_desc(), impl.engine, nullptr)});
+    }
+    weights_->ready.push_back(std::move(ready));
+    return weights_->ready.back().get();
+  };
+
+  const std::int64_t tail = rows % kRows;
+  Weights::Ready* const whole = rows >= kRows ? prepare(kRows) : nullptr;
+  Weights::Ready* const rest = tail != 0 ? prepare(tail) : nullptr;
+  const std::int64_t blocks = (rows + kRows - 1) / kRows;
+  const int used = static_cast<int>(std::min<std::int64_t>(workers, blocks));
+
+  const Workspace::Scope scope(ws);
+  std::size_t scratch_bytes = 64;
+  for (const Weights::Ready* ready : {whole, rest}) {
+    if (ready != nullptr) scratch_bytes = std::max(scratch_bytes, ready->matmul->scratch_bytes);
+  }
+  scratch_bytes = (scratch_bytes + 63) / 64 * 64;
+  const std::size_t wide_floats = widen ? static_cast<std::size_t>(std::min(rows, kRows) * (in_ + out_)) : 0;
+  auto* scratch = ws.allocate<std::byte>(scratch_bytes * static_cast<std::size_t>(used));
+  auto* wide = ws.allocate<float>(wide_floats * static_cast<std::size_t>(used));
+
+  const std::size_t size = dtype_bytes(compute_);
+  parallel_for(blocks, [&](std::int64_t block, int worker) {
+    const std::int64_t begin = block * kRows;
+    const std::int64_t n = std::min(kRows, rows - begin);
+    Weights::Ready& ready = n == kRows ? *whole : *rest;
+    Port& port = ready.ports[static_cast<std::size_t>(worker)];
+    void* source = x.as<std::byte>() + static_cast<std::size_t>(begin * in_) * size;
+    void* destination = y.as<std::byte>() + static_cast<std::size_t>(begin * out_) * size;
+    void* run_source = source;
+    void* run_destination = destination;
+    if (widen) {
+      float* space = wide + wide_floats * static_cast<std::size_t>(worker);
+      run_source = space;
+      run_destination = space + n * in_;
+      convert(TensorView(source, DType::bf16, {n, in_}), TensorView(run_source, DType::f32, {n, in_}));
+    }
+    port.source.set_data_handle(run_source);
+    port.destination.set_data_handle(run_destination);
+    port.scratch.set_data_handle(scratch + scratch_bytes * static_cast<std::size_t>(worker));
+    // The C interface, because the C++ one builds a vector per call.
+    const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, port.source.get()},
+                                         {DNNL_ARG_WEIGHTS, ready.weights->get()},
+                                         {DNNL_ARG_BIAS, weights_->bias_memory.get()},
+                                         {DNNL_ARG_DST, port.destination.get()},
+                                         {DNNL_ARG_SCRATCHPAD, port.scratch.get()}};
+    const OneThread one;
+    const dnnl_status_t status = dnnl_primitive_execute(ready.matmul->primitive.get(), impl.streams[static_cast<std::size_t>(worker)].get(),
+                                                        static_cast<int>(std::size(arguments)), arguments);
+    if (status != dnnl_success) throw Error("linear", "oneDNN failed with status " + std::to_string(static_cast<int>(status)));
+    if (widen) convert(TensorView(run_destination, DType::f32, {n, out_}), TensorView(destination, DType::bf16, {n, out_}));
+  });
+  impl.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace winnow::dit

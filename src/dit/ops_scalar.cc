@@ -1,0 +1,19 @@
+// The row kernels of ops.h for any processor.
+#include "dit/ops.h"
+
+#include "device/cpu/vec_scalar.h"
+
+#define WINNOW_ISA scalar
+namespace winnow::scalar {
+namespace {
+using dit::RowKernels;
+using dit::RowTable;
+[[maybe_unused]] inline V swap_pairs(V a) { return a; }  // not used: one lane has no neighbour
+#include "dit/ops-inl.h"
+constexpr RowKernels kKernels = make_kernels("scalar");
+}  // namespace
+}  // namespace winnow::scalar
+
+namespace winnow::dit {
+const RowKernels& scalar_kernels() { return scalar::kKernels; }
+}  // namespace winnow::dit
