@@ -234,7 +234,6 @@ void Linear::run(const TensorView& x, const TensorView& y, Workspace& ws) const 
   Weights::Ready* const whole = rows >= kRows ? prepare(kRows) : nullptr;
   Weights::Ready* const rest = tail != 0 ? prepare(tail) : nullptr;
   const std::int64_t blocks = (rows + kRows - 1) / kRows;
-  const int used = static_cast<int>(std::min<std::int64_t>(workers, blocks));
 
   const Workspace::Scope scope(ws);
   std::size_t scratch_bytes = 64;
@@ -243,8 +242,8 @@ void Linear::run(const TensorView& x, const TensorView& y, Workspace& ws) const 
   }
   scratch_bytes = (scratch_bytes + 63) / 64 * 64;
   const std::size_t wide_floats = widen ? static_cast<std::size_t>(std::min(rows, kRows) * (in_ + out_)) : 0;
-  auto* scratch = ws.allocate<std::byte>(scratch_bytes * static_cast<std::size_t>(used));
-  auto* wide = ws.allocate<float>(wide_floats * static_cast<std::size_t>(used));
+  auto* scratch = ws.allocate<std::byte>(scratch_bytes * static_cast<std::size_t>(workers));
+  auto* wide = ws.allocate<float>(wide_floats * static_cast<std::size_t>(workers));
 
   const std::size_t size = dtype_bytes(compute_);
   parallel_for(blocks, [&](std::int64_t block, int worker) {

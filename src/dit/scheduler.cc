@@ -49,12 +49,9 @@ Schedule unipc_schedule(const ScheduleOptions& o) {
   return schedule;
 }
 
-// ln(alpha / sigma) with alpha = 1 - sigma, from the f32 sigmas; +inf at sigma = 0.
-double lambda(std::span<const float> sigmas, int i) {
-  const auto sigma = static_cast<double>(sigmas[static_cast<std::size_t>(i)]);
-  return std::log1p(-sigma) - std::log(sigma);
-}
-double sigma_at(std::span<const float> sigmas, int i) { return static_cast<double>(sigmas[static_cast<std::size_t>(i)]); }
+double sigma_at(std::span<const double> sigmas, int i) { return sigmas[static_cast<std::size_t>(i)]; }
+// ln(alpha / sigma) with alpha = 1 - sigma; +inf at sigma = 0.
+double lambda(std::span<const double> sigmas, int i) { return std::log1p(-sigma_at(sigmas, i)) - std::log(sigma_at(sigmas, i)); }
 
 constexpr std::int64_t kBlock = 1 << 14;  // elements per task: 64 KB of each array
 
@@ -74,7 +71,7 @@ int high_noise_steps(const Schedule& schedule, double boundary) {
 
 // x' = (sigma' / sigma) x - alpha' B (m0 + difference-terms), B = expm1(-h), h = lambda' - lambda.
 // Predictor from step i to i+1: m0 = x0_i, D = (x0_{i-1} - x0_i) / r, r = (lambda_{i-1} - lambda_i) / h, weight 1/2.
-UniPCCoefficients unipc_predictor(std::span<const float> sigmas, int step, int order) {
+UniPCCoefficients unipc_predictor(std::span<const double> sigmas, int step, int order) {
   UniPCCoefficients c;
   c.order = order;
   const double next = sigma_at(sigmas, step + 1);
@@ -98,7 +95,7 @@ UniPCCoefficients unipc_predictor(std::span<const float> sigmas, int step, int o
 
 // Corrector at step i, from step a = i-1: m0 = x0_a, D = (x0_{a-1} - m0) / r, plus (x0_i - m0).
 //   order 1: rho2 = 1/2     order 2: rho solves [1 1; r 1] rho = b with b from the phi functions of -h
-UniPCCoefficients unipc_corrector(std::span<const float> sigmas, int step, int order) {
+UniPCCoefficients unipc_corrector(std::span<const double> sigmas, int step, int order) {
   UniPCCoefficients c;
   c.order = order;
   c.h = lambda(sigmas, step) - lambda(sigmas, step - 1);
@@ -121,7 +118,8 @@ UniPCCoefficients unipc_corrector(std::span<const float> sigmas, int step, int o
   return c;
 }
 
-Sampler::Sampler(const ScheduleOptions& options, std::size_t elements) : options_(options), schedule_(make_schedule(options)) {
+Sampler::Sampler(const ScheduleOptions& options, std::size_t elements)
+    : options_(options), schedule_(make_schedule(options)), sigmas_(schedule_.sigmas.begin(), schedule_.sigmas.end()) {
   if (options.solver == Solver::unipc) {
     m0_.resize(elements);
     sample_.resize(elements);
@@ -149,9 +147,9 @@ void Sampler::step(int step, std::span<const float> velocity, std::span<float> l
     });
   }
 
-  const UniPCCoefficients p = unipc_predictor(sigmas, step, order(step));
+  const UniPCCoefficients p = unipc_predictor(sigmas_, step, order(step));
   UniPCCoefficients c;
-  if (step > 0) c = unipc_corrector(sigmas, step, order(step - 1));
+  if (step > 0) c = unipc_corrector(sigmas_, step, order(step - 1));
   const bool correct = step > 0;
   const auto as_float = [](double value) { return static_cast<float>(value); };
   const float sigma = sigmas[static_cast<std::size_t>(step)];

@@ -38,8 +38,8 @@ struct UniPCCoefficients {
   double current = 0.0;                                      // of (x0_i - m0), corrector only
   double h = 0.0, B = 0.0, r = 0.0, rho1 = 0.0, rho2 = 0.0;  // for tests
 };
-UniPCCoefficients unipc_predictor(std::span<const float> sigmas, int step, int order);
-UniPCCoefficients unipc_corrector(std::span<const float> sigmas, int step, int order);
+UniPCCoefficients unipc_predictor(std::span<const double> sigmas, int step, int order);
+UniPCCoefficients unipc_corrector(std::span<const double> sigmas, int step, int order);
 
 // Advances latents through a schedule. All state is f32 and preallocated: step() allocates nothing.
 class Sampler {
@@ -55,6 +55,7 @@ class Sampler {
 
   ScheduleOptions options_;
   Schedule schedule_;
+  std::vector<double> sigmas_;  // the schedule's f32 values
   std::vector<float> m0_, m1_, sample_;  // UniPC: x0 of the last two steps, the sample before the last prediction
 };
 
