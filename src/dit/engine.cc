@@ -237,6 +237,7 @@ class Run {
     for (const double t : sampler_.schedule().timesteps) {
       const auto e = static_cast<std::size_t>(plan.expert(t));
       if (!text_[e][0].k.empty()) continue;
+      experts[e].prepare(plan.grid.tokens());
       text_[e][0] = experts[e].encode_text(text.positive, ws);
       if (plan.guided) text_[e][1] = experts[e].encode_text(text.negative, ws);
     }

@@ -134,13 +134,15 @@ std::string LinearContext::implementation(DType compute) const {
   return made ? made->description.impl_info_str() : "none";
 }
 
+// What a block of some number of rows needs.
+struct Linear::Ready {
+  std::int64_t rows = 0;
+  const Matmul* matmul = nullptr;
+  const dnnl::memory* weights = nullptr;
+  std::vector<Port> ports;  // one per worker
+};
+
 struct Linear::Weights {
-  struct Ready {  // for one number of rows
-    std::int64_t rows = 0;
-    const Matmul* matmul = nullptr;
-    const dnnl::memory* weights = nullptr;
-    std::vector<Port> ports;  // one per worker
-  };
   std::vector<std::unique_ptr<dnnl::memory>> layouts;  // of the same weights; a second one only if a row count needs it
   std::vector<std::unique_ptr<Ready>> ready;
   Tensor bias;
@@ -190,6 +192,40 @@ Linear::Linear(LinearContext& context, const TensorView& weight, const TensorVie
   bytes_ = main.description.weights_desc().get_size() + weights_->bias.bytes();
 }
 
+void Linear::prepare(std::int64_t rows) const {
+  if (rows >= kRows) ready(kRows);
+  if (rows % kRows != 0) ready(rows % kRows);
+}
+
+Linear::Ready* Linear::ready(std::int64_t block_rows) const {
+  const int workers = num_threads();
+  LinearContext::Impl& impl = *context_->impl_;
+  impl.grow(workers);
+  for (const auto& made : weights_->ready) {
+    if (made->rows == block_rows && made->ports.size() >= static_cast<std::size_t>(workers)) return made.get();
+  }
+  std::erase_if(weights_->ready, [&](const auto& made) { return made->rows == block_rows; });
+  const dnnl::memory::desc main = weights_->layouts[0]->get_desc();
+  auto made = std::make_unique<Ready>();
+  made->rows = block_rows;
+  made->matmul = &impl.matmul({block_rows, in_, out_, compute_ == DType::bf16 && !impl.emulate_bf16}, &main);
+  const dnnl::memory::desc wanted = made->matmul->description.weights_desc();
+  for (const auto& layout : weights_->layouts) {
+    if (layout->get_desc() == wanted) made->weights = layout.get();
+  }
+  if (made->weights == nullptr) {
+    weights_->layouts.push_back(relayout(impl, *weights_->layouts[0], wanted));
+    made->weights = weights_->layouts.back().get();
+  }
+  for (int worker = 0; worker < workers; ++worker) {
+    const auto& d = made->matmul->description;
+    made->ports.push_back({dnnl::memory(d.src_desc(), impl.engine, nullptr), dnnl::memory(d.dst_desc(), impl.engine, nullptr),
+                           dnnl::memory(d.scratchpad_desc(), impl.engine, nullptr)});
+  }
+  weights_->ready.push_back(std::move(made));
+  return weights_->ready.back().get();
+}
+
 void Linear::run(const TensorView& x, const TensorView& y, Workspace& ws) const {
   const auto start = std::chrono::steady_clock::now();
   if (x.rank != 2 || y.rank != 2 || x.size(1) != in_ || y.size(1) != out_ || x.size(0) != y.size(0) || x.dtype != compute_ ||
@@ -198,47 +234,19 @@ void Linear::run(const TensorView& x, const TensorView& y, Workspace& ws) const 
                               dtype_name(compute_) + ", got " + x.describe() + " and " + y.describe());
   }
   LinearContext::Impl& impl = *context_->impl_;
-  const bool bf16 = compute_ == DType::bf16 && !impl.emulate_bf16;
-  const bool widen = compute_ == DType::bf16 && !bf16;
+  const bool widen = compute_ == DType::bf16 && impl.emulate_bf16;
   const std::int64_t rows = x.size(0);
   const int workers = num_threads();
-  impl.grow(workers);
-
-  const auto prepare = [&](std::int64_t block_rows) -> Weights::Ready* {
-    for (const auto& ready : weights_->ready) {
-      if (ready->rows == block_rows && ready->ports.size() >= static_cast<std::size_t>(workers)) return ready.get();
-    }
-    std::erase_if(weights_->ready, [&](const auto& ready) { return ready->rows == block_rows; });
-    const dnnl::memory::desc main = weights_->layouts[0]->get_desc();
-    auto ready = std::make_unique<Weights::Ready>();
-    ready->rows = block_rows;
-    ready->matmul = &impl.matmul({block_rows, in_, out_, bf16}, &main);
-    const dnnl::memory::desc wanted = ready->matmul->description.weights_desc();
-    for (const auto& layout : weights_->layouts) {
-      if (layout->get_desc() == wanted) ready->weights = layout.get();
-    }
-    if (ready->weights == nullptr) {
-      weights_->layouts.push_back(relayout(impl, *weights_->layouts[0], wanted));
-      ready->weights = weights_->layouts.back().get();
-    }
-    for (int worker = 0; worker < workers; ++worker) {
-      const auto& d = ready->matmul->description;
-      ready->ports.push_back({dnnl::memory(d.src_desc(), impl.engine, nullptr), dnnl::memory(d.dst_desc(), impl.engine, nullptr),
-                              dnnl::memory(d.scratchpad_desc(), impl.engine, nullptr)});
-    }
-    weights_->ready.push_back(std::move(ready));
-    return weights_->ready.back().get();
-  };
 
   const std::int64_t tail = rows % kRows;
-  Weights::Ready* const whole = rows >= kRows ? prepare(kRows) : nullptr;
-  Weights::Ready* const rest = tail != 0 ? prepare(tail) : nullptr;
+  Ready* const whole = rows >= kRows ? ready(kRows) : nullptr;
+  Ready* const rest = tail != 0 ? ready(tail) : nullptr;
   const std::int64_t blocks = (rows + kRows - 1) / kRows;
 
   const Workspace::Scope scope(ws);
   std::size_t scratch_bytes = 64;
-  for (const Weights::Ready* ready : {whole, rest}) {
-    if (ready != nullptr) scratch_bytes = std::max(scratch_bytes, ready->matmul->scratch_bytes);
+  for (const Ready* each : {whole, rest}) {
+    if (each != nullptr) scratch_bytes = std::max(scratch_bytes, each->matmul->scratch_bytes);
   }
   scratch_bytes = (scratch_bytes + 63) / 64 * 64;
   const std::size_t wide_floats = widen ? static_cast<std::size_t>(std::min(rows, kRows) * (in_ + out_)) : 0;
@@ -249,8 +257,8 @@ void Linear::run(const TensorView& x, const TensorView& y, Workspace& ws) const 
   parallel_for(blocks, [&](std::int64_t block, int worker) {
     const std::int64_t begin = block * kRows;
     const std::int64_t n = std::min(kRows, rows - begin);
-    Weights::Ready& ready = n == kRows ? *whole : *rest;
-    Port& port = ready.ports[static_cast<std::size_t>(worker)];
+    Ready& use = n == kRows ? *whole : *rest;
+    Port& port = use.ports[static_cast<std::size_t>(worker)];
     void* source = x.as<std::byte>() + static_cast<std::size_t>(begin * in_) * size;
     void* destination = y.as<std::byte>() + static_cast<std::size_t>(begin * out_) * size;
     void* run_source = source;
@@ -266,12 +274,12 @@ void Linear::run(const TensorView& x, const TensorView& y, Workspace& ws) const 
     port.scratch.set_data_handle(scratch + scratch_bytes * static_cast<std::size_t>(worker));
     // The C interface, because the C++ one builds a vector per call.
     const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, port.source.get()},
-                                         {DNNL_ARG_WEIGHTS, ready.weights->get()},
+                                         {DNNL_ARG_WEIGHTS, use.weights->get()},
                                          {DNNL_ARG_BIAS, weights_->bias_memory.get()},
                                          {DNNL_ARG_DST, port.destination.get()},
                                          {DNNL_ARG_SCRATCHPAD, port.scratch.get()}};
     const OneThread one;
-    const dnnl_status_t status = dnnl_primitive_execute(ready.matmul->primitive.get(), impl.streams[static_cast<std::size_t>(worker)].get(),
+    const dnnl_status_t status = dnnl_primitive_execute(use.matmul->primitive.get(), impl.streams[static_cast<std::size_t>(worker)].get(),
                                                         static_cast<int>(std::size(arguments)), arguments);
     if (status != dnnl_success) throw Error("linear", "oneDNN failed with status " + std::to_string(static_cast<int>(status)));
     if (widen) convert(TensorView(run_destination, DType::f32, {n, out_}), TensorView(destination, DType::bf16, {n, out_}));

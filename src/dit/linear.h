@@ -42,11 +42,16 @@ class Linear {
   std::int64_t in() const { return in_; }
   std::int64_t out() const { return out_; }
   std::size_t bytes() const { return bytes_; }
-  // y [M,out] = x [M,in] W^T + b; contiguous. Allocates only from `ws`, except at the first call with a new M.
+  // Makes what run() needs for M rows on the current number of threads. run() does it by itself, allocating.
+  void prepare(std::int64_t rows) const;
+  // y [M,out] = x [M,in] W^T + b; contiguous. Once prepared for M, allocates only from `ws`.
   void run(const TensorView& x, const TensorView& y, Workspace& ws) const;
 
  private:
   struct Weights;
+  struct Ready;
+  Ready* ready(std::int64_t block_rows) const;
+
   LinearContext* context_ = nullptr;
   std::int64_t in_ = 0, out_ = 0;
   std::size_t bytes_ = 0;

@@ -55,7 +55,7 @@ class Sampler {
 
   ScheduleOptions options_;
   Schedule schedule_;
-  std::vector<double> sigmas_;  // the schedule's f32 values
+  std::vector<double> sigmas_;           // the schedule's f32 values
   std::vector<float> m0_, m1_, sample_;  // UniPC: x0 of the last two steps, the sample before the last prediction
 };
 

@@ -216,6 +216,14 @@ std::size_t Transformer::workspace_bytes(std::int64_t tokens) const {
   return static_cast<std::size_t>(elements) * dtype_bytes(dtype_);
 }
 
+void Transformer::prepare(std::int64_t tokens) const {
+  for (const Linear* l : {&time_1_, &time_2_, &time_proj_}) l->prepare(1);
+  for (const Linear* l : {&patch_, &proj_out_}) l->prepare(tokens);
+  for (const Block& b : blocks_) {  // kFfnRows is a multiple of Linear::kRows: the feed-forward's parts end like the whole
+    for (const Linear* l : {&b.q, &b.k, &b.v, &b.out, &b.cross_q, &b.cross_out, &b.ffn_in, &b.ffn_out}) l->prepare(tokens);
+  }
+}
+
 Grid Transformer::grid(const TransformerConfig& config, std::int64_t frames, std::int64_t height, std::int64_t width) {
   return {frames / config.patch_size[0], height / config.patch_size[1], width / config.patch_size[2]};
 }

@@ -58,6 +58,8 @@ class Transformer {
   std::size_t weight_bytes() const;
   // Scratch of one forward, without what attention takes for itself.
   std::size_t workspace_bytes(std::int64_t tokens) const;
+  // Makes the linear layers ready for forwards of this many tokens and one timestep, so that they allocate nothing.
+  void prepare(std::int64_t tokens) const;
   // text [L, text_dim] f32.
   TextCache encode_text(const TensorView& text, Workspace& ws) const;
   // velocity [Cout,F,h,w] of dtype(). All scratch from `ws`. `layer_begins(layer, stats)` runs before every block and may throw.
