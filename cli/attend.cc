@@ -1,0 +1,175 @@
+// winnow attend: one attention call on captured q, k, v: error, density, recall, time.
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/help.h"
+#include "cli/interrupt.h"
+#include "cli/terminal.h"
+#include "core/partial_file.h"
+#include "core/safetensors.h"
+#include "report/attention_call.h"
+#include "winnow/error.h"
+#include "winnow/threads.h"
+#include "winnow/workspace.h"
+
+namespace winnow::cli {
+
+namespace {
+
+constexpr const char* kFooter =
+    R"(Tensors are [S,H,D] or [B,S,H,D] in f32, f16 or bf16. Errors are those of the output rows against f64 attention;
+"dense" is dense attention on the same executor. Times are medians in milliseconds; speed-up includes planning. Gates are ignored.
+
+Examples:
+  winnow attend --qkv qkv_low_layer5.safetensors --method mean_pool
+  winnow attend --qkv qkv.safetensors --prefix layer5. --method '{"method":"skip_softmax","threshold":1e-3}' --json out.json
+  winnow attend --qkv qkv.safetensors --keys query,key,value --method '{"method":"oracle","density":0.25}' --save-plan plan.safetensors)";
+
+struct AttendFlags {
+  std::string qkv, prefix, method = "mean_pool", json, save_plan;
+  std::vector<std::string> keys;
+  int rows = 256, repeat = 20, threads = 0;
+  bool no_recall = false;
+};
+
+// Names of q, k and v in the file: as given, or the only triple PREFIXq, PREFIXk, PREFIXv.
+std::vector<std::string> find_keys(const SafetensorsFile& file, const AttendFlags& flags) {
+  if (!flags.keys.empty()) return flags.keys;
+  if (!flags.prefix.empty()) return {flags.prefix + "q", flags.prefix + "k", flags.prefix + "v"};
+  std::vector<std::string> prefixes;
+  std::string names;
+  for (const std::string& key : file.keys()) {
+    names += (names.empty() ? "" : ", ") + key;
+    if (key.back() != 'q') continue;
+    const std::string prefix = key.substr(0, key.size() - 1);
+    if (file.contains(prefix + "k") && file.contains(prefix + "v")) prefixes.push_back(prefix);
+  }
+  if (prefixes.size() == 1) return {prefixes[0] + "q", prefixes[0] + "k", prefixes[0] + "v"};
+  throw Error("attend", file.name() + ": expected one triple of tensors named q, k, v with a common prefix, found " +
+                            std::to_string(prefixes.size()) + " among " + names + "; choose with --prefix or --keys");
+}
+
+// Owned, so that rows are aligned for the executors.
+Tensor load_tensor(const SafetensorsFile& file, const std::string& key) {
+  const int rank = file.at(key).rank;
+  if (rank != 3 && rank != 4) {
+    throw Error("attend", file.name() + ": " + key + ": expected [S,H,D] or [B,S,H,D], got " + file.at(key).describe());
+  }
+  return file.copy(key);
+}
+
+TensorView as_batch(const TensorView& x) { return x.rank == 4 ? x : x.reshape({1, x.size(0), x.size(1), x.size(2)}); }
+
+void print_errors(const char* name, const report::CallErrors& errors) {
+  std::printf("%-14s rel-L1 %.3e   rel-L2 %.3e   cosine %.6f\n", name, errors.rel_l1, errors.rel_l2, errors.cosine);
+}
+
+void print_result(const AttentionConfig& config, const report::CallMeasurement& m) {
+  std::printf("%-14s %s\n", "method", to_json(config).c_str());
+  std::printf("%-14s %s\n", "executor", m.executor.c_str());
+  std::printf("%-14s %.4f\n", "density", m.density);
+  print_errors("error", m.errors);
+  print_errors("dense error", m.dense_errors);
+  std::printf("%-14s %lld query rows of every head, against f64\n", "", static_cast<long long>(m.rows));
+  if (m.recall) std::printf("%-14s mass %.4f   set %.4f\n", "recall", m.recall->mass, m.recall->set);
+  std::printf("%-14s kernel %.3f ms + plan %.3f ms (%.1f%%) = %.3f ms   dense %.3f ms   speed-up %.2fx   median of %d\n", "time",
+              1e3 * m.kernel_seconds, 1e3 * m.plan_seconds, 100.0 * m.plan_share(), 1e3 * m.total_seconds(), 1e3 * m.dense_seconds,
+              m.speedup(), m.repeat);
+}
+
+std::string result_json(const AttendFlags& flags, const AttentionConfig& config, const TensorView& q, const TensorView& k,
+                        const report::CallMeasurement& m) {
+  const auto errors = [](const report::CallErrors& e) {
+    return nlohmann::ordered_json{{"rel_l1", e.rel_l1}, {"rel_l2", e.rel_l2}, {"cosine", e.cosine}};
+  };
+  nlohmann::ordered_json json;
+  json["qkv"] = flags.qkv;
+  json["q"] = q.describe();
+  json["k"] = k.describe();
+  json["method"] = config.method_name();
+  json["setting"] = to_json(config);
+  json["executor"] = m.executor;
+  json["threads"] = num_threads();
+  json["density"] = m.density;
+  json["rows"] = m.rows;
+  json["error"] = errors(m.errors);
+  json["dense_error"] = errors(m.dense_errors);
+  if (m.recall) json["recall"] = {{"mass", m.recall->mass}, {"set", m.recall->set}};
+  json["repeat"] = m.repeat;
+  json["kernel_seconds"] = m.kernel_seconds;
+  json["plan_seconds"] = m.plan_seconds;
+  json["plan_share"] = m.plan_share();
+  json["total_seconds"] = m.total_seconds();
+  json["dense_seconds"] = m.dense_seconds;
+  json["speedup"] = m.speedup();
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+void save_plan(const std::string& path, const AttentionConfig& config, const TensorView& q, const TensorView& k) {
+  Workspace ws;
+  const std::optional<TilePlan> plan = report::plan_of(q, k, config, ws);
+  if (!plan) throw Error("attend", std::string("save-plan: ") + config.method_name() + " has no plan of its own to save");
+  plan->save(path);
+}
+
+void attend_command(const AttendFlags& flags) {
+  const AttentionConfig config = parse_attention_config(flags.method);
+  if (!flags.json.empty()) check_writable("attend", flags.json);
+  if (!flags.save_plan.empty()) check_writable("attend", flags.save_plan);
+  if (flags.threads != 0) set_num_threads(flags.threads);
+  const SafetensorsFile file = SafetensorsFile::open(flags.qkv);
+  const std::vector<std::string> keys = find_keys(file, flags);
+  const Tensor q = load_tensor(file, keys[0]);
+  const Tensor k = load_tensor(file, keys[1]);
+  const Tensor v = load_tensor(file, keys[2]);
+  const TensorView q4 = as_batch(q);
+  const TensorView k4 = as_batch(k);
+  report::CallOptions options;
+  options.rows = flags.rows;
+  options.repeat = flags.repeat;
+  options.recall = !flags.no_recall;
+  options.progress = [](const ProgressEvent&) { return interrupt_signal() == 0; };
+  const report::CallMeasurement measurement = report::measure_call(q4, k4, as_batch(v), config, options);
+  if (!flags.save_plan.empty()) save_plan(flags.save_plan, config, q4, k4);
+  if (!flags.json.empty()) write_text_file("attend", flags.json, result_json(flags, config, q4, k4, measurement));
+  std::printf("%-14s %s: q %s  k %s\n", "input", flags.qkv.c_str(), q4.describe().c_str(), k4.describe().c_str());
+  print_result(config, measurement);
+}
+
+}  // namespace
+
+void add_attend(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("attend", "Measure one attention call on captured q, k, v");
+  const auto flags = std::make_shared<AttendFlags>();
+  command->add_option("--qkv", flags->qkv, "Safetensors file with q, k and v")->required()->type_name("FILE");
+  CLI::Option* keys =
+      command->add_option("--keys", flags->keys, "Names of the three tensors")->delimiter(',')->expected(3)->type_name("Q,K,V");
+  command->add_option("--prefix", flags->prefix, "What their names begin with, before q, k and v; found out if there is one triple only")
+      ->excludes(keys)
+      ->type_name("TEXT");
+  command->add_option("--method,--attention", flags->method, "Method name, JSON file or JSON text")
+      ->capture_default_str()
+      ->type_name("NAME|FILE|JSON");
+  command->add_option("--rows", flags->rows, "Query rows compared with the f64 reference")
+      ->check(at_least_one())
+      ->capture_default_str()
+      ->type_name("N");
+  command->add_option("--repeat", flags->repeat, "Timed calls, at most 20 seconds of them")
+      ->check(at_least_one())
+      ->capture_default_str()
+      ->type_name("N");
+  command->add_option("--threads", flags->threads, "CPU threads; 0 = one per core, or WINNOW_THREADS")
+      ->check(in_range(0, 4096))
+      ->type_name("N");
+  command->add_flag("--no-recall", flags->no_recall, "Skip recall, which costs a dense f32 pass");
+  command->add_option("--json", flags->json, "Write the numbers as JSON")->type_name("FILE");
+  command->add_option("--save-plan", flags->save_plan, "Save the tile plan, for generate --plan")->type_name("FILE");
+  command->footer(kFooter);
+  command->callback([flags, &action] { action = [flags] { attend_command(*flags); }; });
+}
+
+}  // namespace winnow::cli

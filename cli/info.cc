@@ -1,0 +1,123 @@
+// winnow info: what this program and this machine can do.
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "cli/commands.h"
+#include "cli/help.h"
+#include "core/env.h"
+#include "device/cpu/features.h"
+#include "winnow/attend.h"
+#include "winnow/threads.h"
+#include "winnow/version.h"
+
+namespace winnow::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json executor_record(const ExecutorInfo& info) {
+  Json json;
+  json["name"] = info.name;
+  json["isa"] = info.isa;
+  json["available"] = info.available;
+  if (!info.available) json["why_not"] = info.why_not;
+  json["dtypes"] = Json::array();
+  for (const DType dtype : info.dtypes) json["dtypes"].push_back(dtype_name(dtype));
+  json["computes_in"] = info.computes_in;
+  json["max_head_dim"] = info.max_head_dim;
+  json["skip_granule"] = {{"rows", info.skip_rows}, {"keys", info.skip_keys}};
+  return json;
+}
+
+// TFLOP/s of the fastest multiply-adds that each instruction set can do here, on all threads.
+Json measured_peaks() {
+  Json json = Json::object();
+  return json;
+}
+
+Json collect(bool measure) {
+  const CpuFeatures& cpu = cpu_features();
+  Json json;
+  json["version"] = version();
+  json["cpu"] = cpu_name();
+  json["isa"] = {
+      {"avx2", cpu.avx2}, {"avx512", cpu.avx512}, {"avx512_bf16", cpu.avx512_bf16}, {"amx_bf16", cpu.amx_bf16}, {"amx_int8", cpu.amx_int8}};
+  json["cores"] = std::thread::hardware_concurrency();
+  json["threads"] = num_threads();
+  if (const std::string forced = env::executor(); !forced.empty()) json["forced_executor"] = forced;
+  json["executors"] = Json::array();
+  for (const ExecutorInfo& info : executors()) json["executors"].push_back(executor_record(info));
+  if (measure) json["peak_tflops"] = measured_peaks();
+  return json;
+}
+
+std::string join(const Json& list) {
+  std::string text;
+  for (const Json& item : list) text += (text.empty() ? "" : ", ") + item.get<std::string>();
+  return text;
+}
+
+void print_executors(const Json& json) {
+  std::printf("\nexecutors, in order of preference:\n");
+  for (const Json& e : json["executors"]) {
+    const bool available = e["available"].get<bool>();
+    std::printf("  %-14s %-10s %s; takes %s; head dim <= %d; skips %d rows x %d keys\n", e["name"].get<std::string>().c_str(),
+                available ? "available" : "no", e["computes_in"].get<std::string>().c_str(), join(e["dtypes"]).c_str(),
+                e["max_head_dim"].get<int>(), e["skip_granule"]["rows"].get<int>(), e["skip_granule"]["keys"].get<int>());
+    if (!available) std::printf("  %-14s            %s\n", "", e["why_not"].get<std::string>().c_str());
+  }
+}
+
+void print_text(const Json& json) {
+  std::printf("winnow     %s\n", json["version"].get<std::string>().c_str());
+  std::printf("cpu        %s, %u cores, %d threads used\n", json["cpu"].get<std::string>().c_str(), json["cores"].get<unsigned>(),
+              json["threads"].get<int>());
+  std::string isa;
+  for (const auto& [name, has] : json["isa"].items()) {
+    if (has.get<bool>()) isa += (isa.empty() ? "" : ", ") + name;
+  }
+  std::printf("isa        %s\n", isa.empty() ? "none that Winnow has special code for" : isa.c_str());
+  if (json.contains("peak_tflops")) {
+    for (const auto& [name, value] : json["peak_tflops"].items()) {
+      std::printf("peak       %s: %.3f TFLOP/s measured on %d threads\n", name.c_str(), value.get<double>(), json["threads"].get<int>());
+    }
+  }
+  if (json.contains("forced_executor"))
+    std::printf("forced     %s (WINNOW_EXECUTOR)\n", json["forced_executor"].get<std::string>().c_str());
+  print_executors(json);
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, Action& action) {
+  struct Flags {
+    bool json = false;
+    bool no_peak = false;
+    int threads = 0;
+  };
+  CLI::App* command = app.add_subcommand("info", "Show the version, the processor, the executors and measured peaks");
+  const auto flags = std::make_shared<Flags>();
+  command->add_flag("--json", flags->json, "Print JSON");
+  command->add_flag("--no-peak", flags->no_peak, "Skip measuring the peaks, which takes about a second");
+  command->add_option("--threads", flags->threads, "CPU threads; 0 = one per core, or WINNOW_THREADS")
+      ->check(in_range(0, 4096))
+      ->type_name("N");
+  command->footer("WINNOW_EXECUTOR=NAME forces one of the executors listed here.");
+  command->callback([flags, &action] {
+    action = [flags] {
+      if (flags->threads != 0) set_num_threads(flags->threads);
+      const Json json = collect(!flags->no_peak);
+      if (flags->json) {
+        std::printf("%s\n", json.dump(2).c_str());
+      } else {
+        print_text(json);
+      }
+    };
+  });
+}
+
+}  // namespace winnow::cli
