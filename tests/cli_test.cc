@@ -1,0 +1,373 @@
+// The built program on winnow-tiny: what it writes, and what every kind of bad input gets.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/safetensors.h"
+#include "tests/program.h"
+
+namespace winnow {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
+
+const std::string kModel = WINNOW_SOURCE_DIR "/models/winnow-tiny";
+const std::string kWinnow = WINNOW_BINARY_DIR "/winnow";
+
+class Cli : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "winnow-cli-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::vector<std::string> listing() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename().string());
+    return names;
+  }
+  tests::Finished winnow(std::vector<std::string> words) const {
+    words.insert(words.begin(), kWinnow);
+    return tests::Program(words, folder_).finish();
+  }
+  // A clip that takes a second or two; `more` is appended.
+  static std::vector<std::string> small(std::vector<std::string> more) {
+    std::vector<std::string> words = {"generate", "--model", kModel, "-W", "48", "-H", "48", "--frames", "9", "--steps", "2"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  // One line on stderr that begins like an error, no file left.
+  void expect_refused(const tests::Finished& run, int code, const std::string& part) const {
+    EXPECT_EQ(run.code, code) << run.err;
+    EXPECT_THAT(run.err, HasSubstr(part));
+    const std::size_t at = run.err.find("winnow: ");
+    ASSERT_NE(at, std::string::npos) << run.err;
+    EXPECT_EQ(std::count(run.err.begin() + static_cast<std::ptrdiff_t>(at), run.err.end(), '\n'), 1) << run.err;
+    EXPECT_THAT(run.out, IsEmpty());
+    EXPECT_THAT(listing(), IsEmpty());
+  }
+
+  fs::path folder_;
+};
+
+const std::vector<std::string> kPrompt = {"-p", "a large red ball bouncing over a plain navy background"};
+
+std::vector<std::string> with_prompt(std::vector<std::string> more) {
+  more.insert(more.begin(), kPrompt.begin(), kPrompt.end());
+  return more;
+}
+
+using CliHelp = Cli;
+using CliUsage = Cli;
+using CliErrors = Cli;
+using CliRun = Cli;
+using CliAttend = Cli;
+
+TEST_F(CliHelp, VersionAndHelpGoToStdout) {
+  EXPECT_EQ(winnow({"--version"}).out, "winnow " WINNOW_VERSION "\n");
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"--help"},
+                                                                                     {"generate", "--help"},
+                                                                                     {"attend", "--help"},
+                                                                                     {"info", "--help"},
+                                                                                     {"config", "--help"},
+                                                                                     {"config", "print", "--help"}}) {
+    const tests::Finished run = winnow(words);
+    EXPECT_EQ(run.code, 0);
+    EXPECT_THAT(run.out, HasSubstr("Usage: winnow"));
+    EXPECT_THAT(run.err, IsEmpty());
+  }
+}
+
+TEST_F(CliHelp, GenerateNamesEveryFlag) {
+  const std::string help = winnow({"generate", "--help"}).out;
+  for (const char* flag : {"--model",
+                           "-p,--prompt",
+                           "-n,--negative-prompt",
+                           "-W,--width",
+                           "-H,--height",
+                           "--frames",
+                           "--fps",
+                           "--steps",
+                           "--guidance-scale",
+                           "--guidance-scale-2",
+                           "--flow-shift",
+                           "--solver",
+                           "--sigma-mode",
+                           "--boundary-ratio",
+                           "-s,--seed",
+                           "--attention",
+                           "--cache",
+                           "--plan",
+                           "--device",
+                           "--threads",
+                           "--latents",
+                           "--prompt-embeds",
+                           "-o,--output",
+                           "--compare",
+                           "--report",
+                           "--dry-run",
+                           "--dtype",
+                           "--repeat",
+                           "--save-latents",
+                           "--sheet",
+                           "Examples:"}) {
+    EXPECT_THAT(help, HasSubstr(flag));
+  }
+}
+
+TEST_F(CliHelp, InfoListsExecutors) {
+  const tests::Finished text = winnow({"info", "--no-peak"});
+  EXPECT_EQ(text.code, 0);
+  EXPECT_THAT(text.out, AllOf(HasSubstr(WINNOW_VERSION), HasSubstr("reference"), HasSubstr("threads")));
+  const auto json = nlohmann::json::parse(winnow({"info", "--json", "--no-peak", "--threads", "1"}).out);
+  EXPECT_EQ(json.at("threads"), 1);
+  bool has_available = false;
+  for (const auto& executor : json.at("executors")) {
+    has_available = has_available || executor.at("available").get<bool>();
+    EXPECT_EQ(executor.contains("why_not"), !executor.at("available").get<bool>());
+  }
+  EXPECT_TRUE(has_available);
+}
+
+TEST_F(CliHelp, ConfigPrintsTheResolvedSetting) {
+  const tests::Finished run = winnow({"config", "print", "--attention", R"({"method":"mean_pool","cdf":0.5})"});
+  EXPECT_EQ(run.code, 0);
+  const auto json = nlohmann::json::parse(run.out);
+  EXPECT_EQ(json.at("method"), "mean_pool");
+  EXPECT_EQ(json.at("cdf"), 0.5);
+  EXPECT_TRUE(json.contains("skip_first_steps"));
+}
+
+TEST_F(CliUsage, WrongUsageIsExitCode2) {
+  expect_refused(winnow({}), 2, "subcommand");
+  expect_refused(winnow({"frobnicate"}), 2, "frobnicate");
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--bogus"}))), 2, "--bogus");
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--solver", "heun"}))), 2, "heun");
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--seed", "1x"}))), 2, "1x");
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--fps", "0"}))), 2, "fps");
+  expect_refused(winnow({"generate", "--model", kModel, "-p", "x", "-o", path("a.y4m"), "--steps", "many"}), 2, "many");
+  expect_refused(winnow(small(with_prompt({}))), 2, "--output");
+  expect_refused(winnow(small({"-o", path("a.y4m")})), 2, "--prompt");
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--prompt-embeds", "x"}))), 2, "--prompt");
+  expect_refused(winnow({"generate", "-p", "x", "-o", path("a.y4m")}), 2, "--model");
+}
+
+TEST_F(CliErrors, OptionsOutOfRange) {
+  expect_refused(winnow(small({"-o", path("a.y4m"), "-p", "a crimson ball eating a dog"})), 1, "crimson");
+  expect_refused(winnow(small({"-o", path("a.y4m"), "-p", "a crimson ball eating a dog"})), 1, "dog");
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--guidance-scale", "nan"}))), 1, "guidance");
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--flow-shift", "-1"}))), 1, "shift");
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--boundary-ratio", "7"}))), 1, "boundary");
+  expect_refused(winnow({"generate", "--model", kModel, "-p", kPrompt[1], "-o", path("a.y4m"), "--steps", "0"}), 1, "steps");
+  expect_refused(winnow({"generate", "--model", kModel, "-p", kPrompt[1], "-o", path("a.y4m"), "-W", "50"}), 1, "50");
+  expect_refused(winnow({"generate", "--model", kModel, "-p", kPrompt[1], "-o", path("a.y4m"), "--dry-run", "--steps", "0"}), 1, "steps");
+}
+
+TEST_F(CliErrors, WhatThisVersionDoesNotHave) {
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--cache", "teacache"}))), 1, "no step cache in this version");
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--device", "cuda"}))), 1, "no CUDA");
+}
+
+TEST_F(CliErrors, AttentionSettings) {
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--attention", "magic"}))), 1, "magic");
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--attention", R"({"method":"mean_pool")"}))), 1, "winnow: [");
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--attention", R"({"method":"mean_pool","cfd":0.9})"}))), 1, "cfd");
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--attention", R"({"method":"mean_pool","cdf":1.5})"}))), 1, "cdf");
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--compare", R"({"method":"skip_softmax","threshold":"low"})"}))), 1,
+                 "threshold");
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--plan", path("missing.safetensors")}))), 1, "missing.safetensors");
+}
+
+TEST_F(CliErrors, OutputsAreCheckedBeforeTheRun) {
+  // A model that does not exist would be reported first if loading came first.
+  const std::vector<std::string> base = {"generate", "--model", path("no-model"), "-p", "x"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), base.begin(), base.end());
+    return more;
+  };
+  expect_refused(winnow(with({"-o", path("missing/a.y4m")})), 1, "missing does not exist");
+  expect_refused(winnow(with({"-o", path("a.avi")})), 1, ".avi");
+  expect_refused(winnow(with({"-o", path("a.y4m"), "--report", path("none/r.json")})), 1, "none does not exist");
+  expect_refused(winnow(with({"-o", path("a.y4m"), "--sheet", path("a.jpg")})), 1, "a.jpg");
+  expect_refused(winnow(with({"-o", path("a.y4m"), "--save-latents", "/proc/none/l.safetensors"})), 1, "l.safetensors");
+  expect_refused(winnow(with({"-o", "/proc/a.y4m"})), 1, "/proc/a.y4m");
+  expect_refused(winnow(with({"-o", path("mean_pool.y4m"), "--compare", "mean_pool"})), 1, "mean_pool.y4m: is written both");
+  expect_refused(winnow(with({"-o", path("a.png"), "--sheet", path("./a.png")})), 1, "is written both");
+  expect_refused(winnow(with({"-o", path("a.y4m")})), 1, "no-model");
+}
+
+TEST_F(CliErrors, AbsentFfmpegIsFoundOutBeforeTheRun) {
+  tests::Program program({"/usr/bin/env", "PATH=", kWinnow, "generate", "--model", path("no-model"), "-p", "x", "-o", path("a.mp4")},
+                         folder_);
+  expect_refused(program.finish(), 1, "install the package \"ffmpeg\"");
+}
+
+TEST_F(CliErrors, FullDiskAfterTheRun) {
+  for (const char* name : {"a.y4m", "a.mp4"}) {
+    std::string command = "ulimit -f 2; exec " + kWinnow;
+    for (const std::string& word : small(with_prompt({"-o", path(name)}))) command += " '" + word + "'";
+    tests::Program program({"/bin/sh", "-c", command}, folder_);
+    expect_refused(program.finish(), 1, "File too large");
+  }
+}
+
+TEST_F(CliErrors, FullDevice) {
+  fs::create_symlink("/dev/full", path("a.y4m"));
+  const tests::Finished run = winnow(small(with_prompt({"-o", path("a.y4m")})));
+  EXPECT_EQ(run.code, 1);
+  EXPECT_THAT(run.err, HasSubstr("No space left on device"));
+  EXPECT_THAT(listing(), ElementsAre("a.y4m"));
+  tests::Program info({"/bin/sh", "-c", kWinnow + " info --no-peak > /dev/full"}, folder_);
+  EXPECT_EQ(info.finish().code, 1);
+}
+
+TEST_F(CliErrors, CtrlCLeavesNothing) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    tests::Program program({kWinnow, "generate", "--model", kModel, "-p", kPrompt[1], "--steps", "200", "-o", path("a.y4m"), "--report",
+                            path("r.json"), "-W", "48", "-H", "48", "--frames", "9"},
+                           folder_);
+    ASSERT_TRUE(program.wait_for("denoise 1/"));
+    program.send(signal);
+    program.send(signal);  // delivered twice at once, as some parents do: still a clean end
+    const tests::Finished run = program.finish();
+    EXPECT_EQ(run.code, 128 + signal);
+    EXPECT_THAT(run.err, HasSubstr("winnow: interrupted"));
+    EXPECT_THAT(listing(), IsEmpty());
+  }
+}
+
+TEST_F(CliRun, DryRunWritesNothing) {
+  const tests::Finished run = winnow(small(with_prompt({"--dry-run", "-o", path("missing/a.y4m"), "--attention", "mean_pool"})));
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("48x48, 9 frames"), HasSubstr("324 tokens"), HasSubstr("high-noise"), HasSubstr("weights"),
+                             HasSubstr("depends on content"), HasSubstr("time        about")));
+  EXPECT_THAT(listing(), IsEmpty());
+}
+
+TEST_F(CliRun, WritesVideoSheetReportAndLatents) {
+  const tests::Finished run =
+      winnow(small(with_prompt({"-o", path("a.y4m"), "--sheet", path("s.png"), "--report", path("r.json"), "--save-latents",
+                                path("l.safetensors"), "-s", "18446744073709551615", "--fps", "8"})));
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(listing(), UnorderedElementsAre("a.y4m", "s.png", "r.json", "l.safetensors"));
+  EXPECT_THAT(run.out, AllOf(StartsWith("seed        18446744073709551615"), HasSubstr("2 steps"), HasSubstr("density 1.000"),
+                             HasSubstr("(requested)"), HasSubstr("high-noise")));
+  EXPECT_THAT(run.err, AllOf(HasSubstr("denoise 1/2"), HasSubstr("denoise 2/2")));
+  const std::string video = tests::read_file(path("a.y4m"));
+  EXPECT_THAT(video, StartsWith("YUV4MPEG2 W48 H48 F8:1 Ip A1:1 C444"));
+  EXPECT_EQ(video.size(), video.find('\n') + 1 + 9U * (6U + 3U * 48U * 48U));
+  const auto report = nlohmann::json::parse(tests::read_file(path("r.json")));
+  EXPECT_EQ(report.at("seed"), 18446744073709551615U);
+  EXPECT_EQ(report.at("steps"), 2);
+  const SafetensorsFile latents = SafetensorsFile::open(path("l.safetensors"));
+  EXPECT_EQ(latents.at("latents").describe(), "[1,48,9,12,12] f32");
+}
+
+TEST_F(CliRun, SameSeedSameVideoOnAnyNumberOfThreads) {
+  ASSERT_EQ(winnow(small(with_prompt({"-o", path("a.y4m"), "--threads", "1"}))).code, 0);
+  ASSERT_EQ(winnow(small(with_prompt({"-o", path("b.y4m"), "--threads", "2"}))).code, 0);
+  ASSERT_EQ(winnow(small(with_prompt({"-o", path("c.y4m"), "--threads", "2", "-s", "1"}))).code, 0);
+  EXPECT_EQ(tests::read_file(path("a.y4m")), tests::read_file(path("b.y4m")));
+  EXPECT_NE(tests::read_file(path("a.y4m")), tests::read_file(path("c.y4m")));
+}
+
+TEST_F(CliRun, CompareWritesEverySettingAndTheSheet) {
+  const tests::Finished run =
+      winnow(small(with_prompt({"-o", path("video.y4m"), "--attention", "mean_pool", "--compare", "dense", "--compare", "skip_softmax",
+                                "--compare", "skip_softmax", "--report", path("report.json")})));
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(listing(),
+              UnorderedElementsAre("video.y4m", "dense.y4m", "skip_softmax.y4m", "skip_softmax-2.y4m", "side_by_side.png", "report.json"));
+  EXPECT_THAT(run.err, HasSubstr("run 8/8 skip_softmax-2"));
+  const std::string text = tests::read_file(path("report.json"));
+  EXPECT_EQ(text.find("null"), std::string::npos);
+  const auto report = nlohmann::json::parse(text);
+  EXPECT_GT(report.at("dense").at("seconds"), 0.0);
+  ASSERT_EQ(report.at("runs").size(), 3U);
+  EXPECT_EQ(report.at("runs").at(0).at("method"), "mean_pool");
+  for (const auto& record : report.at("runs")) {
+    EXPECT_GT(record.at("seconds"), 0.0);
+    EXPECT_GT(record.at("speedup"), 0.0);
+    EXPECT_LE(record.at("density"), 1.0);
+    EXPECT_LE(record.at("psnr_db"), 100.0);
+    EXPECT_LE(record.at("ssim"), 1.0);
+    EXPECT_EQ(record.at("per_frame").at("psnr_db").size(), 9U);
+  }
+  // Twice the same setting: twice the same numbers.
+  EXPECT_EQ(report.at("runs").at(1).at("psnr_db"), report.at("runs").at(2).at("psnr_db"));
+}
+
+class CliAttendSmall : public Cli {
+ protected:
+  // The same [600,2,16] under every name: attention that favours what is alike, with some structure over the tokens.
+  std::string write_qkv(const std::vector<std::string>& names) {
+    Tensor x(DType::f32, {600, 2, 16});
+    for (std::int64_t i = 0; i < x.numel(); ++i) {
+      x.as<float>()[i] = 3.0F * std::sin(0.01F * static_cast<float>(i / 32) * static_cast<float>(i % 32 + 1));
+    }
+    std::vector<NamedTensor> tensors;
+    for (const std::string& name : names) tensors.push_back({name, x});
+    write_safetensors(path("qkv.safetensors"), tensors);
+    return path("qkv.safetensors");
+  }
+};
+
+TEST_F(CliAttendSmall, MeasuresACall) {
+  const tests::Finished run = winnow({"attend", "--qkv", write_qkv({"layer5.q", "layer5.k", "layer5.v"}), "--method",
+                                      R"({"method":"mean_pool","cdf":0.5})", "--rows", "50", "--repeat", "2", "--json", path("a.json")});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("density"), HasSubstr("rel-L2"), HasSubstr("recall"), HasSubstr("speed-up")));
+  const auto json = nlohmann::json::parse(tests::read_file(path("a.json")));
+  EXPECT_EQ(json.at("q"), "[1,600,2,16] f32");
+  EXPECT_LT(json.at("density"), 1.0);
+  EXPECT_LT(json.at("dense_error").at("rel_l2"), 1e-2);
+  EXPECT_GT(json.at("recall").at("mass"), 0.2);
+  EXPECT_EQ(json.at("rows"), 50);
+  EXPECT_EQ(json.at("repeat"), 2);
+}
+
+TEST_F(CliAttendSmall, FindsTheTensors) {
+  const std::string file = write_qkv({"a.q", "a.k", "a.v", "b.q", "b.k", "b.v", "other"});
+  const tests::Finished ambiguous = winnow({"attend", "--qkv", file});
+  EXPECT_EQ(ambiguous.code, 1);
+  EXPECT_THAT(ambiguous.err, AllOf(HasSubstr("found 2"), HasSubstr("--prefix")));
+  EXPECT_EQ(winnow({"attend", "--qkv", file, "--prefix", "b.", "--method", "dense", "--repeat", "1"}).code, 0);
+  EXPECT_EQ(winnow({"attend", "--qkv", file, "--keys", "a.q,b.k,other", "--method", "dense", "--repeat", "1"}).code, 0);
+  EXPECT_EQ(winnow({"attend", "--qkv", file, "--keys", "a.q,b.k", "--method", "dense"}).code, 2);
+  const tests::Finished missing = winnow({"attend", "--qkv", file, "--prefix", "c."});
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_THAT(missing.err, HasSubstr("c.q"));
+}
+
+TEST_F(CliAttendSmall, SavesThePlanThatItMeasured) {
+  const std::string file = write_qkv({"q", "k", "v"});
+  EXPECT_EQ(winnow({"attend", "--qkv", file, "--method", "mean_pool", "--repeat", "1", "--save-plan", path("p.safetensors")}).code, 0);
+  EXPECT_TRUE(fs::exists(path("p.safetensors")));
+  const tests::Finished none =
+      winnow({"attend", "--qkv", file, "--method", "dense", "--repeat", "1", "--save-plan", path("d.safetensors")});
+  EXPECT_EQ(none.code, 1);
+  EXPECT_FALSE(fs::exists(path("d.safetensors")));
+}
+
+TEST_F(CliAttend, BadFiles) {
+  expect_refused(winnow({"attend", "--qkv", path("none.safetensors")}), 1, "none.safetensors");
+  expect_refused(winnow({"attend", "--qkv", kModel + "/README.md"}), 1, "README.md");
+  expect_refused(winnow({"attend", "--qkv", path("x"), "--method", "nothing"}), 1, "nothing");
+}
+
+}  // namespace
+}  // namespace winnow
