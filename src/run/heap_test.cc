@@ -11,7 +11,10 @@
 
 namespace {
 std::atomic<std::int64_t> news{0};
-}
+
+// Not inlined: GCC would see free() meet its own operator new's result and warn.
+[[gnu::noinline]] void release(void* p) noexcept { std::free(p); }
+}  // namespace
 
 void* operator new(std::size_t bytes) {
   ++news;
@@ -19,10 +22,10 @@ void* operator new(std::size_t bytes) {
   throw std::bad_alloc();
 }
 void* operator new[](std::size_t bytes) { return operator new(bytes); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+void operator delete(void* p) noexcept { release(p); }
+void operator delete(void* p, std::size_t) noexcept { release(p); }
+void operator delete[](void* p) noexcept { release(p); }
+void operator delete[](void* p, std::size_t) noexcept { release(p); }
 
 namespace winnow {
 namespace {

@@ -245,6 +245,7 @@ TEST(Selectors, WrongInputsAreRefused) {
   refuses(p.q, Problem(2, 64, 64, 4, 4, 8).k);
   refuses(p.q, Problem(1, 64, 64, 4, 4, 16).k);
   refuses(p.q, Tensor(DType::i32, {1, 64, 4, 8}));
+  refuses(Tensor(DType::f32, {1, 64, 4, 0}), Tensor(DType::f32, {1, 64, 4, 0}));
   refuses(p.q, Tensor(DType::f32, {64, 4, 8}));
   const std::int64_t shape[] = {1, 64, 4, 8};
   const std::int64_t strides[] = {64 * 32, 32, 1, 4};

@@ -16,6 +16,7 @@ void check(const TensorView& x, const char* name) {
   if (x.rank != 4 || !is_float(x.dtype)) {
     throw Error("select", std::string(name) + ": expected [B,S,H,D] in f32, f16 or bf16, got " + x.describe());
   }
+  if (x.size(3) < 1) throw Error("select", std::string(name) + ": expected a head dim of at least 1, got " + x.describe());
   if (x.device != Device::cpu) throw Error("select", std::string(name) + ": expected CPU memory");
   if (x.size(3) > 1 && x.stride(3) != 1) {
     throw Error("select", std::string(name) + ": expected contiguous D, got stride " + std::to_string(x.stride(3)));
