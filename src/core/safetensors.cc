@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include <utility>
 
 #include "core/numeric.h"
+#include "core/partial_file.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -162,7 +162,6 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return fd_; }
-  bool close() { return ::close(std::exchange(fd_, -1)) == 0; }
 
  private:
   int fd_;
@@ -421,17 +420,6 @@ const char* format_name(DType dtype) {
   return "";
 }
 
-void write_all(int fd, const std::byte* data, std::size_t bytes) {
-  constexpr std::size_t kMaxChunk = std::size_t{1} << 30U;  // write() takes at most 2 GiB a call
-  while (bytes > 0) {
-    const ssize_t n = ::write(fd, data, std::min(bytes, kMaxChunk));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) throw Error("safetensors", n < 0 ? errno_text() : "nothing was written");
-    data += n;
-    bytes -= static_cast<std::size_t>(n);
-  }
-}
-
 std::string make_header(const std::vector<const NamedTensor*>& order, const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
@@ -477,24 +465,15 @@ void write_safetensors(const std::string& path, std::span<const NamedTensor> ten
   }
   if (header.size() > kMaxHeaderBytes) throw Error("safetensors", path + ": header is larger than the format allows");
 
-  const std::string partial = path + ".partial";
-  Descriptor fd(::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (fd.get() < 0) throw Error("safetensors", partial + ": cannot create: " + errno_text());
-  try {
-    std::byte length[8];
-    for (unsigned i = 0; i < 8; ++i) length[i] = static_cast<std::byte>(header.size() >> (8 * i) & 0xFFU);
-    write_all(fd.get(), length, sizeof length);
-    write_all(fd.get(), reinterpret_cast<const std::byte*>(header.data()), header.size());
-    for (const NamedTensor* tensor : order) {
-      const auto bytes = static_cast<std::size_t>(tensor->view.numel()) * dtype_bytes(tensor->view.dtype);
-      write_all(fd.get(), static_cast<const std::byte*>(tensor->view.data), bytes);
-    }
-    if (!fd.close()) throw Error("safetensors", errno_text());
-    if (std::rename(partial.c_str(), path.c_str()) != 0) throw Error("safetensors", errno_text());
-  } catch (const Error& e) {
-    ::unlink(partial.c_str());
-    throw Error("safetensors", path + ": cannot write: " + e.what());
+  PartialFile file("safetensors", path);
+  std::byte length[8];
+  for (unsigned i = 0; i < 8; ++i) length[i] = static_cast<std::byte>(header.size() >> (8 * i) & 0xFFU);
+  file.write(length);
+  file.write(header);
+  for (const NamedTensor* tensor : order) {
+    file.write({tensor->view.as<std::byte>(), static_cast<std::size_t>(tensor->view.numel()) * dtype_bytes(tensor->view.dtype)});
   }
+  file.commit();
 }
 
 }  // namespace winnow
