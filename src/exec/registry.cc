@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "device/cpu/features.h"
 #include "exec/cpu/attend_cpu.h"
 #include "exec/reference.h"
 #include "winnow/error.h"
@@ -17,8 +18,39 @@ SkipCounts run_reference(const AttendArgs& args, Workspace& ws) { return attend_
 
 std::string nothing() { return {}; }
 
+using Kernels = const CpuKernels*();
+
+// What a CPU executor lacks, given one feature of the processor.
+std::string lacking(Kernels* kernels, bool feature, const char* name) {
+  if (kernels() == nullptr) return "a build with WINNOW_X86=ON";
+  return feature ? "" : std::string("a processor with ") + name;
+}
+std::string lacking_amx() {
+  return lacking(amx_bf16_kernels, cpu_features().amx_bf16, "AMX-BF16 and an operating system that grants tiles");
+}
+std::string lacking_avx512() { return lacking(avx512_f32_kernels, cpu_features().avx512, "AVX-512 (F, BW, DQ, VL)"); }
+std::string lacking_avx2() { return lacking(avx2_f32_kernels, cpu_features().avx2, "AVX2, FMA and F16C"); }
+
+template <Kernels* kKernels>
+SkipCounts run_cpu(const AttendArgs& args, Workspace& ws) {
+  return attend_cpu(*kKernels(), args, ws);
+}
+
+constexpr DType kBf16[] = {DType::bf16};
+constexpr int kMaxHeadDim = 256;
 constexpr Executor kExecutors[] = {
-    {"scalar_f32", "any", "f32 products, f32 sums", kFloats, 256, kScalarGranule, false, nothing, attend_scalar},
+    {"amx_bf16", "AMX-BF16", "bf16 products, f32 sums", kBf16, kMaxHeadDim, {32, kUnitKeys}, false, lacking_amx, run_cpu<amx_bf16_kernels>},
+    {"avx512_f32",
+     "AVX-512",
+     "f32 products, f32 sums",
+     kFloats,
+     kMaxHeadDim,
+     {32, kUnitKeys},
+     false,
+     lacking_avx512,
+     run_cpu<avx512_f32_kernels>},
+    {"avx2_f32", "AVX2", "f32 products, f32 sums", kFloats, kMaxHeadDim, {16, kUnitKeys}, false, lacking_avx2, run_cpu<avx2_f32_kernels>},
+    {"scalar_f32", "any", "f32 products, f32 sums", kFloats, kMaxHeadDim, {16, kUnitKeys}, false, nothing, run_cpu<scalar_f32_kernels>},
     {"reference", "any", "f64 products, f64 sums", kFloats, 65536, kReferenceGranule, true, nothing, run_reference},
 };
 

@@ -39,6 +39,19 @@ inline void store_bf16_n(std::uint16_t* p, V a, int n) {
   store_bf16(buffer, a);
   for (int i = 0; i < n; ++i) p[i] = buffer[i];
 }
+inline V load_f16_n(const std::uint16_t* p, int n) {
+  alignas(16) std::uint16_t buffer[8] = {};
+  for (int i = 0; i < n; ++i) buffer[i] = p[i];
+  return load_f16(buffer);
+}
+inline void store_f16(std::uint16_t* p, V a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+inline void store_f16_n(std::uint16_t* p, V a, int n) {
+  alignas(16) std::uint16_t buffer[8];
+  store_f16(buffer, a);
+  for (int i = 0; i < n; ++i) p[i] = buffer[i];
+}
 inline V add(V a, V b) { return _mm256_add_ps(a, b); }
 inline V sub(V a, V b) { return _mm256_sub_ps(a, b); }
 inline V mul(V a, V b) { return _mm256_mul_ps(a, b); }
@@ -63,6 +76,14 @@ inline V scale2(V a, V n) {
   const __m256i half = _mm256_srai_epi32(i, 1);
   const auto pow2 = [](__m256i e) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(e, _mm256_set1_epi32(127)), 23)); };
   return _mm256_mul_ps(_mm256_mul_ps(a, pow2(half)), pow2(_mm256_sub_epi32(i, half)));
+}
+inline V floor_from(V x) { return _mm256_floor_ps(max(set(-200.0F), x)); }
+inline V fraction(V a) { return sub(max(set(-200.0F), a), floor_from(a)); }
+inline V scale2_floor(V a, V x) { return scale2(a, floor_from(x)); }
+inline bool any_less(V a, V b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_LT_OQ)) != 0; }
+inline bool all_less(V a, V b, int n) {
+  const int lanes = (1 << n) - 1;
+  return (_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_LT_OQ)) & lanes) == lanes;
 }
 
 }  // namespace winnow::avx2

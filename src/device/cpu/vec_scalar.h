@@ -40,6 +40,11 @@ inline void store_bf16(std::uint16_t* p, V a) {
 inline void store_bf16_n(std::uint16_t* p, V a, int n) {
   if (n > 0) store_bf16(p, a);
 }
+inline V load_f16_n(const std::uint16_t* p, int n) { return n > 0 ? load_f16(p) : zero(); }
+inline void store_f16(std::uint16_t* p, V a) { *p = to_f16(a.x).bits; }
+inline void store_f16_n(std::uint16_t* p, V a, int n) {
+  if (n > 0) store_f16(p, a);
+}
 inline V add(V a, V b) { return {a.x + b.x}; }
 inline V sub(V a, V b) { return {a.x - b.x}; }
 inline V mul(V a, V b) { return {a.x * b.x}; }
@@ -64,5 +69,17 @@ inline V scale2(V a, V n) {
   };
   return {a.x * pow2(half) * pow2(i - half)};
 }
+// exp2 comes in two parts, 2^x = 2^fraction(x) * 2^floor(x):
+// fraction(x) = x - floor(x), in [0,1]; 0 or NaN where x is infinite
+inline V floor_from(V a) {
+  const float x = a.x < -200.0F ? -200.0F : a.x;
+  const V n = round({x});
+  return {n.x > x ? n.x - 1.0F : n.x};
+}
+inline V fraction(V a) { return {(a.x < -200.0F ? -200.0F : a.x) - floor_from(a).x}; }
+// a * 2^floor(x) for a in [1,2] and x < 127; 0 for x < -152, also for -inf; NaN if a is
+inline V scale2_floor(V a, V x) { return a.x == a.x ? scale2(a, floor_from(x)) : a; }
+inline bool any_less(V a, V b) { return a.x < b.x; }                  // in any lane; false where either is NaN
+inline bool all_less(V a, V b, int n) { return n < 1 || a.x < b.x; }  // in all of the first n lanes
 
 }  // namespace winnow::scalar

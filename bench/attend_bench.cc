@@ -1,0 +1,176 @@
+// Attention on the CPU: rates, and the ratios that say whether they are good.
+//   of_peak   FLOP/s over the register-only peak of the same hardware, measured by this process; 4 S^2 D FLOP for a dense head
+//   of_dense  time over that of the dense plan at the same shape
+// The best run counts: --benchmark_repetitions=N, then the minimum. Other processes only ever slow a run down.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/random.h"
+#include "core/safetensors.h"
+#include "exec/peak.h"
+#include "winnow/attend.h"
+#include "winnow/plan.h"
+#include "winnow/threads.h"
+#include "winnow/workspace.h"
+
+namespace winnow {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double amx_peak() {
+  static const double peak = measure_amx_bf16_flops();
+  return peak;
+}
+double avx512_peak() {
+  static const double peak = measure_avx512_f32_flops();
+  return peak;
+}
+
+struct Inputs {
+  Inputs(DType dtype, std::int64_t S, std::int64_t H, std::int64_t D)
+      : q(dtype, {1, S, H, D}), k(dtype, {1, S, H, D}), v(dtype, {1, S, H, D}), out(dtype, {1, S, H, D}) {
+    geometry.H = H;
+    geometry.Sq = geometry.Sk = S;
+    std::uint64_t stream = 0;
+    for (const Tensor* t : {&q, &k, &v}) {
+      Tensor x(DType::f32, {1, S, H, D});
+      fill_normal({x.as<float>(), static_cast<std::size_t>(x.numel())}, 1, stream++);
+      convert(x, *t);
+    }
+  }
+  Tensor q, k, v, out;
+  PlanGeometry geometry;
+  Workspace ws;
+
+  double seconds(const TilePlan& plan, const AttendOptions& options) {
+    const auto begin = Clock::now();
+    attend(plan, q, k, v, out, options, ws);
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+};
+
+TilePlan random_plan(const PlanGeometry& g, double density, Skipped skipped) {
+  std::mt19937 rng(1);
+  std::vector<std::vector<std::int32_t>> rows(static_cast<std::size_t>(g.rows()));
+  for (auto& row : rows) {
+    std::vector<std::int32_t> all(static_cast<std::size_t>(g.Gk()));
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int32_t>(i);
+    std::shuffle(all.begin(), all.end(), rng);
+    all.resize(std::max<std::size_t>(1, static_cast<std::size_t>(density * static_cast<double>(all.size()) + 0.5)));
+    std::sort(all.begin(), all.end());
+    row = all;
+  }
+  return PlanBuilder::from_rows(g, skipped, rows);
+}
+
+// What a case is compared with: the best dense run at the same executor, dtype and shape so far.
+using Key = std::tuple<std::string, DType, std::int64_t, std::int64_t>;
+std::map<Key, double> best_dense;
+
+struct Case {
+  std::string executor;
+  DType dtype;
+  std::int64_t S;
+  std::int64_t H;
+  std::int64_t D;
+  double density = 1.0;  // 1: the dense plan
+  Skipped skipped = Skipped::drop;
+  float skip_threshold_log2 = -std::numeric_limits<float>::infinity();
+  int threads = 1;
+};
+
+void run(benchmark::State& state, const Case& c) {
+  set_num_threads(c.threads);
+  Inputs in(c.dtype, c.S, c.H, c.D);
+  const TilePlan dense = TilePlan::dense(in.geometry, DenseReason::requested);
+  const TilePlan plan =
+      c.density < 1.0 ? random_plan(in.geometry, c.density, c.skipped) : TilePlan::dense(in.geometry, DenseReason::requested);
+  AttendOptions options;
+  options.executor = c.executor;
+  options.skip_threshold_log2 = c.skip_threshold_log2;
+  AttendOptions plain = options;
+  plain.skip_threshold_log2 = -std::numeric_limits<float>::infinity();
+  in.seconds(plan, options);
+  double best = 1e9;
+  double reference = 1e9;  // interleaved with the case, so that both see the same machine
+  for (auto _ : state) {
+    reference = std::min(reference, in.seconds(dense, plain));
+    const double seconds = in.seconds(plan, options);
+    best = std::min(best, seconds);
+    state.SetIterationTime(seconds);
+  }
+  const double flop = 4.0 * static_cast<double>(c.S) * static_cast<double>(c.S) * static_cast<double>(c.D * c.H) * plan.density();
+  const double peak = c.executor == "amx_bf16" ? amx_peak() : avx512_peak();
+  state.counters["GFLOP/s"] = flop / best / 1e9;
+  state.counters["of_peak"] = flop / best / peak / c.threads;
+  state.counters["of_dense"] = best / reference;
+  state.counters["best_ms"] = best * 1e3;
+}
+
+void peak(benchmark::State& state, double (*measure)()) {
+  double best = 0.0;
+  for (auto _ : state) best = std::max(best, measure());
+  state.counters["GFLOP/s"] = best / 1e9;
+}
+
+void add(const std::string& name, const Case& c) {
+  for (const ExecutorInfo& info : executors()) {
+    if (info.name == c.executor && !info.available) return;
+  }
+  const std::string full = c.executor + "/" + dtype_name(c.dtype) + "/S" + std::to_string(c.S) + "/D" + std::to_string(c.D) + "/" + name;
+  benchmark::RegisterBenchmark(full.c_str(), [c](benchmark::State& state) { run(state, c); })
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond)
+      ->Iterations(std::max<std::int64_t>(3, 20 * 4752 * 4752 / (c.S * c.S) / (c.executor == "amx_bf16" ? 1 : 5)));
+}
+
+void add_all() {
+  benchmark::RegisterBenchmark("peak/amx_bf16", peak, measure_amx_bf16_flops)->Iterations(3);
+  benchmark::RegisterBenchmark("peak/avx512_f32", peak, measure_avx512_f32_flops)->Iterations(3);
+  for (const std::int64_t S : {4752, 8192}) {
+    const Case amx = {"amx_bf16", DType::bf16, S, 1, 128};
+    const auto with = [&](auto change) {
+      Case c = amx;
+      change(c);
+      return c;
+    };
+    add("dense", amx);
+    add("dense_2_threads", with([](Case& c) { c.threads = 2; }));
+    add("density_25", with([](Case& c) { c.density = 0.25; }));
+    add("density_10", with([](Case& c) { c.density = 0.10; }));
+    add("density_10_means", with([](Case& c) {
+          c.density = 0.10;
+          c.skipped = Skipped::mean;
+        }));
+    add("skip_test", with([](Case& c) { c.skip_threshold_log2 = -1e30F; }));
+  }
+  add("dense", {"amx_bf16", DType::bf16, 4752, 1, 64});
+  for (const char* executor : {"avx512_f32", "avx2_f32", "scalar_f32"}) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      add("dense", {executor, dtype, 2048, 1, 128});
+      add("density_25", {executor, dtype, 2048, 1, 128, 0.25});
+      add("density_10", {executor, dtype, 2048, 1, 128, 0.10});
+    }
+  }
+  add("dense", {"avx512_f32", DType::f32, 4752, 1, 128});
+}
+
+}  // namespace
+}  // namespace winnow
+
+int main(int argc, char** argv) {
+  winnow::add_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
