@@ -10,6 +10,23 @@
 
 namespace winnow::dit {
 
+// Work on rows [begin, end) that a layer's worker does right after computing them, while they are in its cache. Refers to
+// the callable, which has to outlive it.
+class RowTask {
+ public:
+  RowTask() = default;
+  template <class Body>
+  explicit RowTask(const Body& body)
+      : call_([](const void* context, std::int64_t begin, std::int64_t end) { (*static_cast<const Body*>(context))(begin, end); }),
+        context_(&body) {}
+  explicit operator bool() const { return call_ != nullptr; }
+  void operator()(std::int64_t begin, std::int64_t end) const { call_(context_, begin, end); }
+
+ private:
+  void (*call_)(const void*, std::int64_t, std::int64_t) = nullptr;
+  const void* context_ = nullptr;
+};
+
 // Primitives, streams and buffers' descriptors, shared by all layers of an engine. One caller at a time.
 class LinearContext {
  public:
@@ -45,7 +62,8 @@ class Linear {
   // Makes what run() needs for M rows on the current number of threads. run() does it by itself, allocating.
   void prepare(std::int64_t rows) const;
   // y [M,out] = x [M,in] W^T + b; contiguous. Once prepared for M, allocates only from `ws`.
-  void run(const TensorView& x, const TensorView& y, Workspace& ws) const;
+  // `then` sees rows of y in blocks, each once; it may also change them.
+  void run(const TensorView& x, const TensorView& y, Workspace& ws, RowTask then = {}) const;
 
  private:
   struct Weights;

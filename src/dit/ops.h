@@ -51,6 +51,7 @@ class Ops {
  public:
   explicit Ops(const RowKernels& kernels = best_kernels()) : kernels_(&kernels) {}
   const char* isa() const { return kernels_->isa; }
+  const RowKernels& kernels() const { return *kernels_; }
   void layer_norm(const TensorView& x, const TensorView& y, const RowTable& scale, const RowTable& shift, float eps) const;
   void norm_rope(const TensorView& x, const float* weight, const float* rope, std::int64_t head_dim, float eps) const;
   void gated_add(const TensorView& x, const TensorView& y, const RowTable& gate) const;

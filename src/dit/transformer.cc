@@ -323,12 +323,20 @@ void Transformer::run_block(int layer, const ForwardInput& input, const TensorVi
   const TensorView v = buffer(tokens, d);
   const TensorView attention = buffer(tokens, d);
 
+  // The row kernels run on the rows that a linear layer has just computed.
+  const RowKernels& rows = ops_.kernels();
+  const int t = kernel_index(dtype_);
+  const auto normalise = [&](const TensorView& view, const Tensor& weight, const float* rope) {
+    return [&rows, t, d, eps, data = view.data, w = weight.as<float>(), rope, head_dim = config_.head_dim](
+               std::int64_t begin, std::int64_t end) { rows.norm_rope[t](data, w, rope, d, head_dim, eps, begin, end); };
+  };
+
   ops_.layer_norm(x, a, modulation(1), modulation(0), eps);
-  block.q.run(a, q, ws);
-  block.k.run(a, k, ws);
+  const auto finish_q = normalise(q, block.norm_q, input.rope.as<float>());
+  const auto finish_k = normalise(k, block.norm_k, input.rope.as<float>());
+  block.q.run(a, q, ws, RowTask(finish_q));
+  block.k.run(a, k, ws, RowTask(finish_k));
   block.v.run(a, v, ws);
-  ops_.norm_rope(q, block.norm_q.as<float>(), input.rope.as<float>(), config_.head_dim, eps);
-  ops_.norm_rope(k, block.norm_k.as<float>(), input.rope.as<float>(), config_.head_dim, eps);
   show("q", q);
   show("k", k);
   show("v", v);
@@ -339,16 +347,15 @@ void Transformer::run_block(int layer, const ForwardInput& input, const TensorVi
   stats.pairs += report.pairs;
   stats.computed_pairs += report.pairs * report.density;
   show("attention", attention);
-  block.out.run(attention, a, ws);
-  ops_.gated_add(x, a, modulation(2));
-
-  TensorView cross_input = x;
-  if (config_.cross_attn_norm) {
-    ops_.layer_norm(x, a, {block.norm_weight.as<float>(), 0, nullptr}, {block.norm_bias.as<float>(), 0, nullptr}, eps);
-    cross_input = a;
-  }
-  block.cross_q.run(cross_input, q, ws);
-  ops_.norm_rope(q, block.cross_norm_q.as<float>(), nullptr, config_.head_dim, eps);
+  const RowTable norm_scale{block.norm_weight.as<float>(), 0, nullptr};
+  const RowTable norm_shift{block.norm_bias.as<float>(), 0, nullptr};
+  const auto finish_attention = [&](std::int64_t begin, std::int64_t end) {
+    rows.gated_add[t](x.data, a.data, modulation(2), d, begin, end);
+    if (config_.cross_attn_norm) rows.layer_norm[t](x.data, a.data, norm_scale, norm_shift, d, eps, begin, end);
+  };
+  block.out.run(attention, a, ws, RowTask(finish_attention));
+  const auto finish_cross_q = normalise(q, block.cross_norm_q, nullptr);
+  block.cross_q.run(config_.cross_attn_norm ? a : x, q, ws, RowTask(finish_cross_q));
   const Tensor& text_k = input.text->k[static_cast<std::size_t>(layer)];
   const Tensor& text_v = input.text->v[static_cast<std::size_t>(layer)];
   const auto start = std::chrono::steady_clock::now();
@@ -363,20 +370,22 @@ void Transformer::run_block(int layer, const ForwardInput& input, const TensorVi
   }
   stats.cross_attention_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   show("cross_attention", attention);
-  block.cross_out.run(attention, a, ws);
-  ops_.add(x, a);
+  const auto finish_cross = [&](std::int64_t begin, std::int64_t end) {
+    rows.add[t](x.data, a.data, begin * d, end * d);
+    rows.layer_norm[t](x.data, a.data, modulation(4), modulation(3), d, eps, begin, end);
+  };
+  block.cross_out.run(attention, a, ws, RowTask(finish_cross));
 
-  ops_.layer_norm(x, a, modulation(4), modulation(3), eps);
   const TensorView hidden = buffer(std::min(tokens, kFfnRows), config_.ffn_dim);
   for (std::int64_t row = 0; row < tokens; row += kFfnRows) {
     const std::int64_t end = std::min(tokens, row + kFfnRows);
     const TensorView part = hidden.slice(0, 0, end - row);
-    block.ffn_in.run(a.slice(0, row, end), part, ws);
-    ops_.gelu_tanh(part);
-    block.ffn_out.run(part, q.slice(0, row, end), ws);
+    const auto activate = [&](std::int64_t b, std::int64_t e) { rows.gelu_tanh[t](part.data, b * config_.ffn_dim, e * config_.ffn_dim); };
+    block.ffn_in.run(a.slice(0, row, end), part, ws, RowTask(activate));
+    const auto finish_ffn = [&](std::int64_t b, std::int64_t e) { rows.gated_add[t](x.data, q.data, modulation(5), d, row + b, row + e); };
+    block.ffn_out.run(part, q.slice(0, row, end), ws, RowTask(finish_ffn));
   }
   show("ffn", q);
-  ops_.gated_add(x, q, modulation(5));
   show("block", x);
 }
 
