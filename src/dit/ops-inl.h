@@ -1,5 +1,5 @@
 // The row kernels of ops.h, written once over the vector vocabulary. Included by ops_<isa>.cc inside its own namespace,
-// after the vocabulary and swap_pairs(). Nothing here may use the standard library: see DESIGN.md, "Executors".
+// after the vocabulary, swap_pairs() and round_to_bf16(). Nothing here may use the standard library: see DESIGN.md, "Executors".
 
 template <bool kBf16>
 struct Io;
@@ -10,6 +10,7 @@ struct Io<false> {
   static V load_n(const Element* p, int n) { return ::winnow::WINNOW_ISA::load_n(p, n); }
   static void store(Element* p, V a) { ::winnow::WINNOW_ISA::store(p, a); }
   static void store_n(Element* p, V a, int n) { ::winnow::WINNOW_ISA::store_n(p, a, n); }
+  static V rounded(V a) { return a; }
 };
 template <>
 struct Io<true> {
@@ -18,6 +19,7 @@ struct Io<true> {
   static V load_n(const Element* p, int n) { return load_bf16_n(p, n); }
   static void store(Element* p, V a) { store_bf16(p, a); }
   static void store_n(Element* p, V a, int n) { store_bf16_n(p, a, n); }
+  static V rounded(V a) { return round_to_bf16(a); }
 };
 
 // Calls body(offset, load, store) over `width` elements: whole vectors, then the rest with masked forms.
@@ -106,23 +108,25 @@ void norm_rope(void* x, const float* weight, const float* rope, std::int64_t wid
       squares = fma(v, v, squares);
     });
     const float inverse = 1.0F / __builtin_sqrtf(sum(squares) / static_cast<float>(width) + eps);
-    walk<T>(width, [&](std::int64_t d, int n) { put<T>(p + d, mul(mul(get<T>(p + d, n), set(inverse)), get<F32>(weight + d, n)), n); });
-    if (rope == nullptr) continue;
+    const auto normal = [&](std::int64_t d, int n) { return mul(mul(get<T>(p + d, n), set(inverse)), get<F32>(weight + d, n)); };
+    if (rope == nullptr) {
+      walk<T>(width, [&](std::int64_t d, int n) { put<T>(p + d, normal(d, n), n); });
+      continue;
+    }
     const float* c = rope + row * 2 * head_dim;
     const float* s = c + head_dim;
     for (std::int64_t head = 0; head < width; head += head_dim) {
-      auto* h = p + head;
       if constexpr (kLanes == 1) {
         for (std::int64_t d = 0; d < head_dim; d += 2) {
-          const V even = T::load(h + d);
-          const V odd = T::load(h + d + 1);
-          T::store(h + d, add(mul(even, load(c + d)), mul(odd, load(s + d))));
-          T::store(h + d + 1, add(mul(odd, load(c + d + 1)), mul(even, load(s + d + 1))));
+          const V even = T::rounded(normal(head + d, 1));
+          const V odd = T::rounded(normal(head + d + 1, 1));
+          T::store(p + head + d, add(mul(even, load(c + d)), mul(odd, load(s + d))));
+          T::store(p + head + d + 1, add(mul(odd, load(c + d + 1)), mul(even, load(s + d + 1))));
         }
       } else {
         walk<T>(head_dim, [&](std::int64_t d, int n) {
-          const V v = get<T>(h + d, n);
-          put<T>(h + d, add(mul(v, get<F32>(c + d, n)), mul(swap_pairs(v), get<F32>(s + d, n))), n);
+          const V v = T::rounded(normal(head + d, n));
+          put<T>(p + head + d, add(mul(v, get<F32>(c + d, n)), mul(swap_pairs(v), get<F32>(s + d, n))), n);
         });
       }
     }
@@ -177,19 +181,10 @@ void guide(const void* c, const void* u, float* out, float g, std::int64_t begin
   const auto* pc = static_cast<const typename T::Element*>(c) + begin;
   const auto* pu = static_cast<const typename T::Element*>(u) + begin;
   float* po = out + begin;
-  const auto rounded = [](V a) {  // through memory: the vocabulary rounds when it stores
-    if constexpr (kBf16) {
-      std::uint16_t bits[kLanes];
-      store_bf16(bits, a);
-      return load_bf16(bits);
-    } else {
-      return a;
-    }
-  };
   walk<T>(end - begin, [&](std::int64_t d, int n) {
     const V base = get<T>(pu + d, n);
-    const V difference = rounded(sub(get<T>(pc + d, n), base));
-    put<F32>(po + d, rounded(add(base, rounded(mul(set(g), difference)))), n);
+    const V difference = T::rounded(sub(get<T>(pc + d, n), base));
+    put<F32>(po + d, T::rounded(add(base, T::rounded(mul(set(g), difference)))), n);
   });
 }
 

@@ -10,6 +10,8 @@ using dit::RowKernels;
 using dit::RowTable;
 // Element 2p and 2p+1 exchanged.
 inline V swap_pairs(V a) { return _mm512_permute_ps(a, 0xB1); }
+// The nearest bf16, as f32.
+inline V round_to_bf16(V a) { return widen_bf16(narrow_bf16(a)); }
 #include "dit/ops-inl.h"
 constexpr RowKernels kKernels = make_kernels("AVX-512");
 }  // namespace

@@ -9,6 +9,12 @@ namespace {
 using dit::RowKernels;
 using dit::RowTable;
 [[maybe_unused]] inline V swap_pairs(V a) { return a; }  // not used: one lane has no neighbour
+// The nearest bf16, as f32.
+inline V round_to_bf16(V a) {
+  std::uint16_t bits;
+  store_bf16(&bits, a);
+  return load_bf16(&bits);
+}
 #include "dit/ops-inl.h"
 constexpr RowKernels kKernels = make_kernels("scalar");
 }  // namespace

@@ -1,6 +1,7 @@
 #include "exec/registry.h"
 
 #include <algorithm>
+#include <array>
 
 #include "device/cpu/features.h"
 #include "exec/cpu/attend_cpu.h"
@@ -78,13 +79,23 @@ std::string unmet(const Executor& executor, DType dtype, std::int64_t head_dim) 
 std::span<const Executor> executor_records() { return kExecutors; }
 
 const Executor& choose_executor(std::string_view name, const char* source, DType dtype, std::int64_t head_dim) {
+  // Every call of attend() comes here: texts, which allocate, are made only for an error.
+  static const auto available = [] {
+    std::array<bool, std::size(kExecutors)> found{};
+    for (std::size_t i = 0; i < found.size(); ++i) found[i] = kExecutors[i].missing().empty();
+    return found;
+  }();
+  for (std::size_t i = 0; i < std::size(kExecutors); ++i) {
+    const Executor& executor = kExecutors[i];
+    if (!available[i] || (name.empty() ? executor.only_by_name : name != executor.name)) continue;
+    if (head_dim <= executor.max_head_dim && std::ranges::find(executor.dtypes, dtype) != executor.dtypes.end()) return executor;
+  }
   std::string names;
   std::string reasons;
   for (const Executor& executor : kExecutors) {
     names += (names.empty() ? "" : ", ") + std::string(executor.name);
     if (name.empty() ? executor.only_by_name : name != executor.name) continue;
     const std::string reason = unmet(executor, dtype, head_dim);
-    if (reason.empty()) return executor;
     reasons += "; " + std::string(executor.name) + " " + reason;
   }
   if (name.empty()) throw Error("attend", "executor: none takes these inputs" + reasons);
