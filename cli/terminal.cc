@@ -59,9 +59,14 @@ bool ProgressPrinter::operator()(const ProgressEvent& event) {
     end();
     stage_ = std::string(event.stage);
     step_began_ = 0.0;
+    pass_ = 0;
+    passes_ = 1;
   } else if (has_last_ && event.step != last_.step) {
     if (!is_terminal_) print_step();
     step_began_ = last_.seconds;
+    pass_ = 0;
+  } else if (has_last_ && event.layer < last_.layer) {
+    passes_ = std::max(passes_, ++pass_ + 1);
   }
   last_ = event;
   last_.stage = stage_;
@@ -81,7 +86,8 @@ void ProgressPrinter::draw_bar(const ProgressEvent& event) {
   // Ten times a second is enough, and keeps slow terminals out of the timing.
   if (event.seconds - last_drawn_ < 0.1 && event.seconds >= last_drawn_) return;
   last_drawn_ = event.seconds;
-  const double part = event.num_layers > 0 ? static_cast<double>(event.layer) / event.num_layers : 0.0;
+  const double layers = event.num_layers > 0 ? static_cast<double>(event.layer) / event.num_layers : 0.0;
+  const double part = (pass_ + layers) / passes_;
   const double done = event.step + part;
   const int steps = std::max(event.num_steps, 1);
   constexpr int kWidth = 24;

@@ -36,6 +36,8 @@ class ProgressPrinter {
   std::string stage_;
   ProgressEvent last_;  // its stage points into stage_
   bool has_last_ = false;
+  int pass_ = 0;             // of the current step: with guidance the layers are run through twice
+  int passes_ = 1;           // the most that a step has had so far
   double step_began_ = 0.0;  // seconds of the stage at which the current step began
   double last_drawn_ = -1.0;
 };
