@@ -9,6 +9,7 @@
 #include "cli/help.h"
 #include "core/env.h"
 #include "device/cpu/features.h"
+#include "report/machine.h"
 #include "winnow/attend.h"
 #include "winnow/threads.h"
 #include "winnow/version.h"
@@ -33,25 +34,19 @@ Json executor_record(const ExecutorInfo& info) {
   return json;
 }
 
-// TFLOP/s of the fastest multiply-adds that each instruction set can do here, on all threads.
-Json measured_peaks() {
-  Json json = Json::object();
-  return json;
-}
-
 Json collect(bool measure) {
-  const CpuFeatures& cpu = cpu_features();
   Json json;
   json["version"] = version();
   json["cpu"] = cpu_name();
-  json["isa"] = {
-      {"avx2", cpu.avx2}, {"avx512", cpu.avx512}, {"avx512_bf16", cpu.avx512_bf16}, {"amx_bf16", cpu.amx_bf16}, {"amx_int8", cpu.amx_int8}};
+  json["isa"] = report::isa_names();
   json["cores"] = std::thread::hardware_concurrency();
   json["threads"] = num_threads();
   if (const std::string forced = env::executor(); !forced.empty()) json["forced_executor"] = forced;
   json["executors"] = Json::array();
   for (const ExecutorInfo& info : executors()) json["executors"].push_back(executor_record(info));
-  if (measure) json["peak_tflops"] = measured_peaks();
+  if (!measure) return json;
+  json["peak_tflops_per_thread"] = Json::object();
+  for (const report::Peak& peak : report::measure_peaks()) json["peak_tflops_per_thread"][peak.name] = peak.flops_per_second * 1e-12;
   return json;
 }
 
@@ -76,14 +71,11 @@ void print_text(const Json& json) {
   std::printf("winnow     %s\n", json["version"].get<std::string>().c_str());
   std::printf("cpu        %s, %u cores, %d threads used\n", json["cpu"].get<std::string>().c_str(), json["cores"].get<unsigned>(),
               json["threads"].get<int>());
-  std::string isa;
-  for (const auto& [name, has] : json["isa"].items()) {
-    if (has.get<bool>()) isa += (isa.empty() ? "" : ", ") + name;
-  }
+  const std::string isa = join(json["isa"]);
   std::printf("isa        %s\n", isa.empty() ? "none that Winnow has special code for" : isa.c_str());
-  if (json.contains("peak_tflops")) {
-    for (const auto& [name, value] : json["peak_tflops"].items()) {
-      std::printf("peak       %s: %.3f TFLOP/s measured on %d threads\n", name.c_str(), value.get<double>(), json["threads"].get<int>());
+  if (json.contains("peak_tflops_per_thread")) {
+    for (const auto& [name, value] : json["peak_tflops_per_thread"].items()) {
+      std::printf("peak       %s: %.3f TFLOP/s per thread, measured\n", name.c_str(), value.get<double>());
     }
   }
   if (json.contains("forced_executor"))

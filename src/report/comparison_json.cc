@@ -6,6 +6,7 @@
 
 #include "device/cpu/features.h"
 #include "report/comparison.h"
+#include "report/machine.h"
 #include "winnow/threads.h"
 #include "winnow/version.h"
 
@@ -43,6 +44,7 @@ Json step_records(const GenerateReport& report) {
 
 // Where the time of the fastest repetition went.
 void put_times(Json& json, const Outcome& outcome) {
+  if (*outcome.report.attention.executor != '\0') json["executor"] = outcome.report.attention.executor;
   json["all_seconds"] = outcome.all_seconds;
   json["attention_seconds"] = outcome.attention_seconds();
   json["plan_seconds"] = outcome.report.attention.plan_seconds;
@@ -81,16 +83,7 @@ Json run_record(const Outcome& outcome) {
   return json;
 }
 
-Json machine_record() {
-  const CpuFeatures& cpu = cpu_features();
-  std::vector<std::string> isa;
-  if (cpu.avx2) isa.emplace_back("AVX2");
-  if (cpu.avx512) isa.emplace_back("AVX-512");
-  if (cpu.avx512_bf16) isa.emplace_back("AVX512-BF16");
-  if (cpu.amx_bf16) isa.emplace_back("AMX-BF16");
-  if (cpu.amx_int8) isa.emplace_back("AMX-INT8");
-  return {{"cpu", cpu_name()}, {"isa", isa}, {"threads", num_threads()}};
-}
+Json machine_record() { return {{"cpu", cpu_name()}, {"isa", isa_names()}, {"threads", num_threads()}}; }
 
 }  // namespace
 
