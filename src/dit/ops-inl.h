@@ -1,5 +1,5 @@
 // The row kernels of ops.h, written once over the vector vocabulary. Included by ops_<isa>.cc inside its own namespace,
-// after the vocabulary, swap_pairs() and round_to_bf16(). Nothing here may use the standard library: see DESIGN.md, "Executors".
+// after the vocabulary, round_to_bf16() and what is needed of pairs. Nothing here may use the standard library: see DESIGN.md, "Executors".
 
 template <bool kBf16>
 struct Io;
@@ -43,6 +43,25 @@ inline void put(typename IoT::Element* p, V a, int n) {
 }
 using F32 = Io<false>;
 
+// sum of term(d) over the whole vectors of a row; four sums hide the latency of the additions. `done` is where they end.
+template <class Term>
+inline V sum_vectors(std::int64_t width, std::int64_t& done, Term&& term) {
+  V a = zero();
+  V b = zero();
+  V c = zero();
+  V e = zero();
+  std::int64_t d = 0;
+  for (; d + 4 * kLanes <= width; d += 4 * kLanes) {
+    a = term(a, d);
+    b = term(b, d + kLanes);
+    c = term(c, d + 2 * kLanes);
+    e = term(e, d + 3 * kLanes);
+  }
+  for (; d + kLanes <= width; d += kLanes) a = term(a, d);
+  done = d;
+  return add(add(a, b), add(c, e));
+}
+
 inline const float* row_of(const RowTable& t, std::int64_t row) { return t.index == nullptr ? t.table : t.table + t.index[row] * t.stride; }
 
 // exp(x) to about 2 ulp: 2^n exp(r) with |r| <= ln(2)/2 and the Taylor series to r^7, whose remainder is below 1e-8.
@@ -73,17 +92,16 @@ void layer_norm(const void* x, void* y, RowTable scale, RowTable shift, std::int
     auto* out = static_cast<typename T::Element*>(y) + row * width;
     const float* a = row_of(scale, row);
     const float* b = row_of(shift, row);
-    V total = zero();
-    walk<T>(width, [&](std::int64_t d, int n) { total = add(total, get<T>(in + d, n)); });
+    std::int64_t done = 0;
+    V total = sum_vectors(width, done, [&](V t, std::int64_t d) { return add(t, T::load(in + d)); });
+    if (done < width) total = add(total, T::load_n(in + done, static_cast<int>(width - done)));
     const float mean = sum(total) / static_cast<float>(width);
-    V squares = zero();
-    std::int64_t d = 0;
-    for (; d + kLanes <= width; d += kLanes) {
+    const V squares = sum_vectors(width, done, [&](V t, std::int64_t d) {
       const V c = sub(T::load(in + d), set(mean));
-      squares = fma(c, c, squares);
-    }
+      return fma(c, c, t);
+    });
     float rest = 0.0F;  // masked lanes would count as -mean
-    for (; d < width; ++d) {
+    for (std::int64_t d = done; d < width; ++d) {
       const float c = sum(T::load_n(in + d, 1)) - mean;
       rest += c * c;
     }
@@ -102,31 +120,37 @@ void norm_rope(void* x, const float* weight, const float* rope, std::int64_t wid
   using T = Io<kBf16>;
   for (std::int64_t row = begin; row < end; ++row) {
     auto* p = static_cast<typename T::Element*>(x) + row * width;
-    V squares = zero();
-    walk<T>(width, [&](std::int64_t d, int n) {
-      const V v = get<T>(p + d, n);
-      squares = fma(v, v, squares);
+    std::int64_t done = 0;
+    V squares = sum_vectors(width, done, [&](V t, std::int64_t d) {
+      const V v = T::load(p + d);
+      return fma(v, v, t);
     });
+    if (done < width) {
+      const V v = T::load_n(p + done, static_cast<int>(width - done));
+      squares = fma(v, v, squares);
+    }
     const float inverse = 1.0F / __builtin_sqrtf(sum(squares) / static_cast<float>(width) + eps);
     const auto normal = [&](std::int64_t d, int n) { return mul(mul(get<T>(p + d, n), set(inverse)), get<F32>(weight + d, n)); };
     if (rope == nullptr) {
       walk<T>(width, [&](std::int64_t d, int n) { put<T>(p + d, normal(d, n), n); });
       continue;
     }
-    const float* c = rope + row * 2 * head_dim;
-    const float* s = c + head_dim;
+    const float* angles = rope + row * head_dim;
     for (std::int64_t head = 0; head < width; head += head_dim) {
       if constexpr (kLanes == 1) {
         for (std::int64_t d = 0; d < head_dim; d += 2) {
           const V even = T::rounded(normal(head + d, 1));
           const V odd = T::rounded(normal(head + d + 1, 1));
-          T::store(p + head + d, add(mul(even, load(c + d)), mul(odd, load(s + d))));
-          T::store(p + head + d + 1, add(mul(odd, load(c + d + 1)), mul(even, load(s + d + 1))));
+          const V c = load(angles + d);
+          const V s = load(angles + d + 1);
+          T::store(p + head + d, sub(mul(even, c), mul(odd, s)));
+          T::store(p + head + d + 1, add(mul(odd, c), mul(even, s)));
         }
       } else {
         walk<T>(head_dim, [&](std::int64_t d, int n) {
           const V v = T::rounded(normal(head + d, n));
-          put<T>(p + head + d, add(mul(v, get<F32>(c + d, n)), mul(swap_pairs(v), get<F32>(s + d, n))), n);
+          const V a = get<F32>(angles + d, n);
+          put<T>(p + head + d, add(mul(v, even_of_pairs(a)), mul(swap_pairs(v), mul(odd_of_pairs(a), alternating_sign()))), n);
         });
       }
     }

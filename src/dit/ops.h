@@ -24,7 +24,7 @@ struct RowKernels {
   void (*layer_norm[2])(const void* x, void* y, RowTable scale, RowTable shift, std::int64_t width, float eps, std::int64_t begin,
                         std::int64_t end);
   // x = x / sqrt(mean x^2 + eps) * weight in place, rounded; then, if rope is not null, per head of head_dim elements
-  //   x[d] = x[d] * rope[r][0][d] + x[d^1] * rope[r][1][d], rounded again. rope [rows, 2, head_dim], see rope.h.
+  // each pair is turned by the angle of rope [rows, head_dim] (see rope.h), and rounded again.
   void (*norm_rope[2])(void* x, const float* weight, const float* rope, std::int64_t width, std::int64_t head_dim, float eps,
                        std::int64_t begin, std::int64_t end);
   // x += y * gate

@@ -15,8 +15,8 @@ struct RopeSplit {
 };
 RopeSplit rope_split(std::int64_t head_dim);
 
-// [tokens, 2, head_dim] f32: row 0 is cos, row 1 is sin, both written once per element so that with the neighbour
-// x'[2p] = x[2p+1], x'[2p+1] = x[2p]:   rotated = x * row0 + x' * row1   (row 1 is negative at even places)
+// [tokens, head_dim] f32: element 2p is the cosine and 2p + 1 the sine of pair p, which turns the adjacent elements
+//   x[2p], x[2p+1]   into   x[2p] cos - x[2p+1] sin,  x[2p] sin + x[2p+1] cos
 // Angle of pair j of an axis with a elements: position / 10000^(2j/a), in f64.
 // Throws Error if an axis is longer than rope_max_seq_len.
 Tensor make_rope(const TransformerConfig& config, const Grid& grid);

@@ -432,9 +432,9 @@ ForwardStats Transformer::forward(const ForwardInput& input, const TensorView& v
   }
   const Grid tokens_grid = grid(config_, latents.size(1), latents.size(2), latents.size(3));
   const std::int64_t tokens = tokens_grid.tokens();
-  if (input.rope.rank != 3 || input.rope.size(0) != tokens || input.rope.size(2) != config_.head_dim) {
+  if (input.rope.rank != 2 || input.rope.size(0) != tokens || input.rope.size(1) != config_.head_dim) {
     throw Error("transformer",
-                "rope: expected [" + std::to_string(tokens) + ",2," + std::to_string(config_.head_dim) + "], got " + input.rope.describe());
+                "rope: expected [" + std::to_string(tokens) + "," + std::to_string(config_.head_dim) + "], got " + input.rope.describe());
   }
   if (input.text == nullptr || input.text->k.size() != blocks_.size())
     throw Error("transformer", "text: expected encode_text() of this expert");
