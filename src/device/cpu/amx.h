@@ -28,6 +28,11 @@ template <int kTile>
 static inline void load(const void* p) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(p), "r"(std::int64_t{64}), "i"(kTile) : "memory");
 }
+// The same for data that is used once: it is not to displace other data from the L1 cache.
+template <int kTile>
+static inline void load_once(const void* p) {
+  asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(p), "r"(std::int64_t{64}), "i"(kTile) : "memory");
+}
 template <int kTile>
 static inline void store(void* p) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(p), "r"(std::int64_t{64}), "i"(kTile) : "memory");

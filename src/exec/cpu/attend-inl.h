@@ -184,15 +184,18 @@ class TaskRunner {
   void advance(const Step& next) {
     V c = set(task_.scale_log2);
     const bool keep = begin_softmax(current_, c);
-    typename Products::Weave weave(products_, next, current_.left);
     if (keep) {
       const int slot = kGroup == 1 ? current_.slot : batch_parity_ * kGroup + batch_.count;
       batch_.units[batch_.count] = current_.unit;
       batch_.slots[batch_.count++] = slot;
       batch_.block = current_.block;
-      exponentials(current_, slot, c, weave);
+      Exponentials exponentials(*this, current_, slot, c);
+      products_.weave(next, current_.left, exponentials);
+      exponentials.add_sums(*this, current_.block);
+    } else {
+      NoExponentials nothing;
+      products_.weave(next, current_.left, nothing);
     }
-    weave.finish();
     if (current_.left == 1) hand_over();
   }
 
@@ -298,32 +301,59 @@ class TaskRunner {
     products_.rescale(block, factor);
   }
 
-  // P = 2^(c S - m), l += sum of P
-  void exponentials(const Step& step, int slot, V c, typename Products::Weave& weave) {
-    V sum[kVectors];
-    V neg_m[kVectors];
-    for (int j = 0; j < kVectors; ++j) {
-      sum[j] = zero();
-      neg_m[j] = sub(zero(), load(state(m_, step.block, j)));
-    }
-    const int pairs = round_up(step.unit.keys, Products::kKeyStep) / 2;
-    const float* s = products_.scores_at(step.slot);
-    auto* p = products_.weights_at(slot);
-    for (int pair = 0; pair < pairs; ++pair) {
+  // P = 2^(c S - m), l += sum of P: called between other work, some pairs of keys at a time.
+  class Exponentials {
+   public:
+    Exponentials(TaskRunner& runner, const Step& step, int slot, V c)
+        : s_(runner.products_.scores_at(step.slot)),
+          p_(runner.products_.weights_at(slot)),
+          pairs_(round_up(step.unit.keys, Products::kKeyStep) / 2),
+          c_(c) {
       for (int j = 0; j < kVectors; ++j) {
-        const float* x = s + (j * kUnitKeys + 2 * pair) * kLanes;
-        const V even = Products::exp2(fma(load(x), c, neg_m[j]));
-        const V odd = Products::exp2(fma(load(x + kLanes), c, neg_m[j]));
-        sum[j] = add(sum[j], add(even, odd));
-        Products::store_weights(p, j, pair, even, odd);
+        sum_[j] = zero();
+        neg_m_[j] = sub(zero(), load(state(runner.m_, step.block, j)));
       }
-      weave.step();
     }
-    for (int j = 0; j < kVectors; ++j) {
-      float* l = state(l_, step.block, j);
-      store(l, add(load(l), sum[j]));
+    void spread_over(int calls) { per_call_ = calls == 0 ? 0 : (pairs_ + calls - 1) / calls; }
+    void operator()() {
+      for (int i = 0; i < per_call_ && pair_ < pairs_; ++i) next_pair();
     }
-  }
+    void finish() {
+      while (pair_ < pairs_) next_pair();
+    }
+    void add_sums(TaskRunner& runner, int block) const {
+      for (int j = 0; j < kVectors; ++j) {
+        float* l = state(runner.l_, block, j);
+        store(l, add(load(l), sum_[j]));
+      }
+    }
+
+   private:
+    void next_pair() {
+      for (int j = 0; j < kVectors; ++j) {
+        const float* x = s_ + (j * kUnitKeys + 2 * pair_) * kLanes;
+        const V even = Products::exp2(fma(load(x), c_, neg_m_[j]));
+        const V odd = Products::exp2(fma(load(x + kLanes), c_, neg_m_[j]));
+        sum_[j] = add(sum_[j], add(even, odd));
+        Products::store_weights(p_, j, pair_, even, odd);
+      }
+      ++pair_;
+    }
+
+    const float* s_;
+    typename Products::Weight* p_;
+    int pairs_;
+    int pair_ = 0;
+    int per_call_ = 0;
+    V c_;
+    V sum_[kVectors];
+    V neg_m_[kVectors];
+  };
+  struct NoExponentials {
+    void spread_over(int) {}
+    void operator()() {}
+    void finish() {}
+  };
 
   void finish(int block) {
     V inverse[kVectors];

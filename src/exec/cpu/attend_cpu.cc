@@ -17,6 +17,8 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // Key heads are packed and computed in groups, so that packed copies take this much memory, not twice that of K and V.
 constexpr std::int64_t kGroupBytes = std::int64_t{64} << 20;
+constexpr std::int64_t kSmallTaskRows = 128;
+constexpr std::int64_t kItemsPerThread = 4;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -36,12 +38,13 @@ struct KeyHead {
   unsigned char* mean_v;  // [mean_units, unit_bytes]
 };
 
-// Up to kTaskRows queries of one plan row.
+// Up to kTaskRows queries of one plan row, or of several with equal lists.
 struct Item {
   std::int64_t cost;
-  std::int64_t row;
-  std::int32_t first;  // query within its tile
-  std::int32_t head;   // index into the group
+  std::int64_t row;    // the first
+  std::int64_t token;  // the first
+  std::int32_t queries;
+  std::int32_t head;  // index into the group
 };
 
 struct ThreadScratch {
@@ -64,7 +67,7 @@ class Call {
         units_(g_.Gk() * units_per_tile_),
         mean_units_(means_ ? ceil_div(ceil_div(a.Sk, g_.mean_group), kUnitKeys) : 0),
         unit_bytes_(kernels.unit_bytes(a.D)),
-        items_per_row_(ceil_div(g_.tile_q, kTaskRows)),
+        items_per_row_(ceil_div(g_.tile_q, kSmallTaskRows)),
         ws_(ws) {}
 
   SkipCounts run() {
@@ -152,28 +155,46 @@ class Call {
     kernels_.pack_v({thread.mean_v, a_.D, Format::f32}, static_cast<int>(n), a_.D, head.mean_v + unit * unit_bytes_);
   }
 
-  std::int64_t tile_queries(std::int64_t query_tile) const { return std::min<std::int64_t>(g_.tile_q, a_.Sq - query_tile * g_.tile_q); }
+  bool same_lists(std::int64_t row, std::int64_t other) const {
+    const TilePlan& plan = *a_.plan;
+    return plan.is_identity() || (std::ranges::equal(plan.tiles(Tier::refine, row), plan.tiles(Tier::refine, other)) &&
+                                  std::ranges::equal(plan.tiles(Tier::skim, row), plan.tiles(Tier::skim, other)) &&
+                                  std::ranges::equal(plan.excluded(row), plan.excluded(other)));
+  }
 
   // All work items of the group, costliest first, so that no thread is left with a long one at the end.
   std::int64_t list_items(std::int64_t heads) {
+    const std::int64_t ratio = a_.H / a_.Hk;
+    std::int64_t limit = kTaskRows;  // smaller if that leaves too few items to share out evenly
+    while (limit > kSmallTaskRows && heads * ratio * a_.Sq < limit * kItemsPerThread * num_threads()) limit /= 2;
     std::int64_t n = 0;
     for (std::int64_t i = 0; i < heads; ++i) {
-      const std::int64_t ratio = a_.H / a_.Hk;
-      for (std::int64_t h = heads_[i].hk * ratio; h < (heads_[i].hk + 1) * ratio; ++h) {
-        for (std::int64_t t = 0; t < g_.Gq(); ++t) {
-          const std::int64_t row = g_.row(heads_[i].b, h, t);
-          const auto tiles = static_cast<std::int64_t>(a_.plan->tiles(Tier::refine, row).size() + a_.plan->tiles(Tier::skim, row).size());
-          for (std::int64_t first = 0; first < tile_queries(t); first += kTaskRows) {
-            const std::int64_t queries = std::min<std::int64_t>(kTaskRows, tile_queries(t) - first);
-            items_[n++] = {tiles * queries, row, static_cast<std::int32_t>(first), static_cast<std::int32_t>(i)};
-          }
-        }
-      }
+      for (std::int64_t h = heads_[i].hk * ratio; h < (heads_[i].hk + 1) * ratio; ++h) n += list_items(i, h, limit, items_ + n);
     }
     std::sort(items_, items_ + n, [](const Item& x, const Item& y) {
       if (x.cost != y.cost) return x.cost > y.cost;
-      return x.row != y.row ? x.row < y.row : x.first < y.first;
+      return x.row != y.row ? x.row < y.row : x.token < y.token;
     });
+    return n;
+  }
+
+  // Those of one query head.
+  std::int64_t list_items(std::int64_t head, std::int64_t h, std::int64_t limit, Item* items) const {
+    std::int64_t n = 0;
+    for (std::int64_t t = 0; t < g_.Gq();) {
+      const std::int64_t row = g_.row(heads_[head].b, h, t);
+      std::int64_t tiles = 1;
+      // Joined tiles keep their boundaries between blocks, so that skip votes do not change.
+      while (g_.tile_q % kernels_.block == 0 && (tiles + 1) * g_.tile_q <= limit && t + tiles < g_.Gq() && same_lists(row, row + tiles))
+        ++tiles;
+      const auto listed = static_cast<std::int64_t>(a_.plan->tiles(Tier::refine, row).size() + a_.plan->tiles(Tier::skim, row).size());
+      const std::int64_t end = std::min((t + tiles) * g_.tile_q, a_.Sq);
+      for (std::int64_t token = t * g_.tile_q; token < end; token += limit) {
+        const std::int64_t queries = std::min(limit, end - token);
+        items[n++] = {listed * queries, row, token, static_cast<std::int32_t>(queries), static_cast<std::int32_t>(head)};
+      }
+      t += tiles;
+    }
     return n;
   }
 
@@ -204,11 +225,10 @@ class Call {
   void compute(const Item& item, const ThreadScratch& thread) {
     const KeyHead& head = heads_[item.head];
     const std::int64_t h = item.row / g_.Gq() % a_.H;
-    const std::int64_t query_tile = item.row % g_.Gq();
-    const std::int64_t token = query_tile * g_.tile_q + item.first;
+    const std::int64_t token = item.token;
     RowTask task;
     task.q = rows(a_.q, a_.q_strides, head.b, token, h);
-    task.rows = static_cast<int>(std::min<std::int64_t>(kTaskRows, tile_queries(query_tile) - item.first));
+    task.rows = item.queries;
     task.D = a_.D;
     task.negate_q = a_.scale < 0.0F;
     // Never 0, which would turn the -inf of a padding key into a NaN.

@@ -54,9 +54,20 @@ inline __m512i load_bf16x32(const Rows& rows, std::int64_t row, int d, int n) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(narrow_bf16(low)), narrow_bf16(high), 1);
 }
 
-inline bool all_finite_bf16(__m512i x) {
+inline __mmask32 not_finite_bf16(__m512i x) {
   const __m512i exponent = _mm512_set1_epi16(0x7F80);
-  return _mm512_cmpeq_epi16_mask(_mm512_and_si512(x, exponent), exponent) == 0;
+  return _mm512_cmpeq_epi16_mask(_mm512_and_si512(x, exponent), exponent);
+}
+
+// Dwords of two bf16, rounded to nearest even: low half from a, high half from b. Finite values, infinities and the default NaN.
+inline __m512i round_pairs_bf16(V a, V b) {
+  const __m512i one = _mm512_set1_epi32(1);
+  const __m512i half = _mm512_set1_epi32(0x7FFF);
+  const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(a), 16);
+  const __m512i x = _mm512_add_epi32(_mm512_castps_si512(a), _mm512_add_epi32(half, _mm512_and_si512(low, one)));
+  const __m512i high = _mm512_srli_epi32(_mm512_castps_si512(b), 16);
+  const __m512i y = _mm512_add_epi32(_mm512_castps_si512(b), _mm512_add_epi32(half, _mm512_and_si512(high, one)));
+  return _mm512_mask_blend_epi16(0xAAAAAAAAU, _mm512_srli_epi32(x, 16), y);
 }
 
 class ProductsAmx {
@@ -66,6 +77,7 @@ class ProductsAmx {
   static constexpr int kKeyStep = 32;  // a tile of P^T holds 32 keys
   // Reading and writing O (16 KB per block at D = 128) takes as long as its product with one unit; measured best.
   static constexpr int kGroup = 4;
+  using Weight = unsigned char;  // bf16 in tiles
   static constexpr int kMaxBlocks = kTaskRows / kBlock;
 
   static int padded(int D) { return round_up(D, 32); }
@@ -79,16 +91,16 @@ class ProductsAmx {
   // K unit: [kUnitKeys / 16][padded / 32] tiles of 16 keys x 32 of D, in the order of use.
   static bool pack_k(const Rows& rows, int n, int D, unsigned char* unit) {
     const int slices = padded(D) / 32;
-    bool finite = true;
+    __mmask32 bad = 0;
     for (int key = 0; key < kUnitKeys; ++key) {
       for (int slice = 0; slice < slices; ++slice) {
         const __m512i x = key < n ? load_bf16x32(rows, key, 32 * slice, D - 32 * slice) : _mm512_setzero_si512();
-        finite = finite && all_finite_bf16(x);
+        bad |= not_finite_bf16(x);
         const int tile = key / 16 * slices + slice;
         _mm512_store_si512(unit + tile * amx::kTileBytes + key % 16 * 64, x);
       }
     }
-    return finite;
+    return bad == 0;
   }
 
   // V unit: [padded / 16][kUnitKeys / 32] tiles of 16 of D x 32 keys, in the order of use.
@@ -135,7 +147,7 @@ class ProductsAmx {
   bool finite_queries(int block) const { return finite_[block]; }
 
   void load_queries(int block) {
-    finite_[block] = true;
+    __mmask32 bad = 0;
     const __m512i sign = _mm512_set1_epi16(task_.negate_q ? -0x8000 : 0);
     for (int slice = 0; slice < slices_; ++slice) {
       for (int j = 0; j < kVectors; ++j) {
@@ -143,7 +155,7 @@ class ProductsAmx {
         for (int i = 0; i < 16; ++i) {
           const int row = block * kBlock + j * kLanes + i;
           r[i] = row < task_.rows ? load_bf16x32(task_.q, row, 32 * slice, task_.D - 32 * slice) : _mm512_setzero_si512();
-          finite_[block] = finite_[block] && all_finite_bf16(r[i]);
+          bad |= not_finite_bf16(r[i]);
           r[i] = _mm512_xor_si512(r[i], sign);
         }
         transpose16(r);
@@ -151,11 +163,15 @@ class ProductsAmx {
         for (int i = 0; i < 16; ++i) _mm512_store_si512(tile + i * 64, r[i]);
       }
     }
+    finite_[block] = bad == 0;
   }
 
+  struct Nothing {
+    void operator()() {}
+  };
   void scores(const Step& step) {
-    Columns columns(*this, step, 0);
-    columns.finish();
+    Nothing nothing;
+    run_columns(step, 0, nothing);
   }
 
   void begin_product(const Batch<kGroup>& batch) {
@@ -171,9 +187,8 @@ class ProductsAmx {
     product_.left = 2 * slices_;
   }
   void finish_product() {
-    if (product_.left == 0) return;
-    Columns columns(*this, Step(), product_.left);
-    columns.finish();
+    Nothing nothing;
+    run_columns(Step(), product_.left, nothing);
   }
 
   static V exp2(V x) { return exp2_bf16(x); }
@@ -198,15 +213,21 @@ class ProductsAmx {
   }
 
   void store_rows(int block, const V inverse[kVectors], bool empty) {
-    for (int d = 0; d < task_.D; d += 16) {
+    for (int slice = 0; slice < slices_; ++slice) {
       for (int j = 0; j < kVectors; ++j) {
-        const float* o = reinterpret_cast<const float*>(output_tiles(block) + (d / 16 * kVectors + j) * amx::kTileBytes);
-        __m512i r[16];
-        for (int i = 0; i < 16; ++i) r[i] = empty ? _mm512_setzero_si512() : _mm512_castps_si512(mul(load(o + i * kLanes), inverse[j]));
-        transpose16(r);
-        const int first = block * kBlock + j * kLanes;
-        for (int i = 0; i < 16 && first + i < task_.rows; ++i) {
-          store_any(task_.out, task_.out_format, (first + i) * task_.out_stride + d, _mm512_castsi512_ps(r[i]), least(16, task_.D - d));
+        const int row = block * kBlock + j * kLanes;
+        if (row >= task_.rows) continue;
+        float* o = reinterpret_cast<float*>(output_tiles(block) + (2 * slice * kVectors + j) * amx::kTileBytes);
+        const int n = least(kLanes, task_.rows - row);
+        if (empty) {
+          zero_tile(o);
+          zero_tile(o + kVectors * amx::kTileBytes / 4);
+        }
+        if (task_.out_format == Format::bf16) {
+          store_bf16_rows(o, inverse[j], row, n, 32 * slice);
+        } else {
+          store_any_rows(o, inverse[j], row, n, 32 * slice);
+          if (32 * slice + 16 < task_.D) store_any_rows(o + kVectors * amx::kTileBytes / 4, inverse[j], row, n, 32 * slice + 16);
         }
       }
     }
@@ -218,170 +239,144 @@ class ProductsAmx {
     const unsigned char* p[2 * kGroup] = {};
     unsigned char* o = nullptr;  // next column's two tiles
     int chunks = 0;
-    int left = 0;  // columns
+    int left = 0;    // columns
+    int column = 0;  // the next one
     bool fresh = false;
   };
 
-  // The columns of the next scores, then those of the pending product that fall to this step.
-  class Columns {
-   public:
-    Columns(ProductsAmx& products, const Step& next, int product_columns)
-        : product_(products.product_),
-          k_(next.unit.k),
-          q_(products.query_tiles(next.block)),
-          s_(products.s_ + next.slot * kScoreBytes),
-          slices_(products.slices_),
-          scores_left_(next.active ? (next.unit.keys + 31) / 32 * 2 : 0),
-          product_left_(product_columns) {
-      dots_ = scores_left_ * slices_ + product_left_ * product_.chunks;
-      if (scores_left_ > 0) {
-        begin_scores();
-      } else if (product_left_ > 0) {
-        begin_product();
-      }
-    }
-    int dots() const { return dots_; }  // pairs of dot products left
-
-    void advance() {
-      if (length_ == 0) return;
-      if (scores_left_ > 0) {
-        dot(k_, q_ + at_ * kVectors * amx::kTileBytes);
-        k_ += amx::kTileBytes;
-      } else {
-        dot(product_.v[at_], product_.p[at_]);
-        product_.v[at_] += kUnitKeys / 32 * amx::kTileBytes;
-      }
-      if (at_ == save_at_) save(pair_ ^ 1);
-      if (++at_ == length_) end_column();
-    }
-
-    void finish() {
-      while (length_ > 0) advance();
-      save(pair_ ^ 1);
-    }
-
-   private:
-    // Stores begin after this many dot products of the next column: their own latency is over then.
-    static constexpr int kSaveAt = 2;
-
-    void begin_scores() {
-      begin(slices_);
-      zero_pair();
-    }
-    void begin_product() {
-      begin(product_.chunks);
-      if (product_.fresh) {
-        zero_pair();
-      } else if (pair_ == 0) {
-        amx::load<0>(product_.o);
-        amx::load<1>(product_.o + amx::kTileBytes);
-      } else {
-        amx::load<2>(product_.o);
-        amx::load<3>(product_.o + amx::kTileBytes);
-      }
-    }
-    void begin(int length) {
-      length_ = length;
-      at_ = 0;
-      save_at_ = least(kSaveAt, length - 1);
-    }
-    void zero_pair() {
-      if (pair_ == 0) {
-        amx::zero<0>();
-        amx::zero<1>();
-      } else {
-        amx::zero<2>();
-        amx::zero<3>();
-      }
-    }
-
-    void dot(const unsigned char* a, const unsigned char* b) {
-      if (pair_ == 0) {
-        amx::load<4>(a);
-        amx::load<6>(b);
-        amx::load<7>(b + amx::kTileBytes);
-        amx::dot_bf16<0, 4, 6>();
-        amx::dot_bf16<1, 4, 7>();
-      } else {
-        amx::load<5>(a);
-        amx::load<6>(b);
-        amx::load<7>(b + amx::kTileBytes);
-        amx::dot_bf16<2, 5, 6>();
-        amx::dot_bf16<3, 5, 7>();
-      }
-    }
-
-    void end_column() {
-      if (scores_left_ > 0) {
-        unsaved_ = s_;
-        unsaved_stride_ = kUnitKeys * 64;
-        s_ += amx::kTileBytes;
-        --scores_left_;
-      } else {
-        unsaved_ = product_.o;
-        unsaved_stride_ = amx::kTileBytes;
-        product_.o += kVectors * amx::kTileBytes;
-        --product_.left;
-        --product_left_;
-      }
-      pair_ ^= 1;
-      length_ = 0;
-      if (scores_left_ > 0) {
-        begin_scores();
-      } else if (product_left_ > 0) {
-        begin_product();
-      }
-    }
-
-    // Stores the finished column in the other pair, if it has not been stored yet.
-    void save(int pair) {
-      if (unsaved_ == nullptr) return;
-      if (pair == 0) {
-        amx::store<0>(unsaved_);
-        amx::store<1>(unsaved_ + unsaved_stride_);
-      } else {
-        amx::store<2>(unsaved_);
-        amx::store<3>(unsaved_ + unsaved_stride_);
-      }
-      unsaved_ = nullptr;
-    }
-
-    Product& product_;
-    const unsigned char* k_;
-    const unsigned char* q_;
-    unsigned char* s_;
-    unsigned char* unsaved_ = nullptr;
-    std::int64_t unsaved_stride_ = 0;
-    int slices_;
-    int scores_left_;   // columns
-    int product_left_;  // columns
-    int dots_ = 0;
-    int pair_ = 0;
-    int at_ = 0;
-    int length_ = 0;  // dot products of this column; 0: no column left
-    int save_at_ = 0;
-  };
-
-  // Spreads the columns over the exponentials.
-  class Weave {
-   public:
-    Weave(ProductsAmx& products, const Step& next, int steps_left)
-        : columns_(products, next, (products.product_.left + steps_left - 1) / steps_left),
-          per_call_((columns_.dots() + kCalls - 1) / kCalls) {}
-    void step() {
-      for (int i = 0; i < per_call_; ++i) columns_.advance();
-    }
-    void finish() { columns_.finish(); }
-
-   private:
-    static constexpr int kCalls = kUnitKeys / 2;
-    Columns columns_;
-    int per_call_;
-  };
+  // Computes the next scores and this step's share of the pending product, and spreads the exponentials between.
+  template <class Exponentials>
+  void weave(const Step& next, int steps_left, Exponentials& exponentials) {
+    const int product_columns = (product_.left + steps_left - 1) / steps_left;
+    const int dots = (next.active ? (next.unit.keys + 31) / 32 * 2 * slices_ : 0) + product_columns * product_.chunks;
+    exponentials.spread_over(dots);
+    run_columns(next, product_columns, exponentials);
+    exponentials.finish();
+  }
 
  private:
   static constexpr int kScoreBytes = kVectors * kUnitKeys * kLanes * 4;
   static constexpr int kWeightBytes = 2 * kVectors * amx::kTileBytes;
+
+  // Stores of a column begin after this many dot products of the next one: their own latency is over then.
+  static constexpr int kSaveAt = 2;
+
+  // A column's two tiles in memory.
+  struct Place {
+    unsigned char* first = nullptr;  // null: nothing to store
+    std::int64_t stride = 0;
+  };
+
+  template <class Between>
+  void run_columns(const Step& next, int product_columns, Between& between) {
+    Place unsaved;
+    if (next.active) {
+      const unsigned char* q = query_tiles(next.block);
+      const unsigned char* k = next.unit.k;
+      unsigned char* s = s_ + next.slot * kScoreBytes;
+      for (int columns = (next.unit.keys + 31) / 32 * 2; columns > 0; columns -= 2) {
+        score_column<0>(k, q, {s, kUnitKeys * 64}, unsaved, between);
+        k += slices_ * amx::kTileBytes;
+        score_column<1>(k, q, {s + amx::kTileBytes, kUnitKeys * 64}, unsaved, between);
+        k += slices_ * amx::kTileBytes;
+        s += 2 * amx::kTileBytes;
+      }
+    }
+    product_.left -= product_columns;
+    for (; product_columns > 1; product_columns -= 2) {
+      product_column<0>(unsaved, between);
+      product_column<1>(unsaved, between);
+    }
+    if (product_columns > 0) {
+      product_column<0>(unsaved, between);
+      save<0>(unsaved);
+    } else {
+      save<1>(unsaved);
+    }
+  }
+
+  template <int kPair, class Between>
+  void score_column(const unsigned char* k, const unsigned char* q, Place place, Place& unsaved, Between& between) {
+    amx::zero<2 * kPair>();
+    amx::zero<2 * kPair + 1>();
+    const int save_at = least(kSaveAt, slices_ - 1);
+    const int slices = slices_;
+    for (int slice = 0; slice < slices; ++slice) {
+      dot<kPair>(k, q);
+      k += amx::kTileBytes;
+      q += kVectors * amx::kTileBytes;
+      if (slice == save_at) save<1 - kPair>(unsaved);
+      between();
+    }
+    unsaved = place;
+  }
+
+  template <int kPair, class Between>
+  void product_column(Place& unsaved, Between& between) {
+    unsigned char* o = product_.o;
+    if (product_.fresh) {
+      amx::zero<2 * kPair>();
+      amx::zero<2 * kPair + 1>();
+    } else {
+      amx::load<2 * kPair>(o);
+      amx::load<2 * kPair + 1>(o + amx::kTileBytes);
+    }
+    const int chunks = product_.chunks;
+    const std::int64_t offset = product_.column++ * std::int64_t{kUnitKeys / 32 * amx::kTileBytes};
+    const int save_at = least(kSaveAt, chunks - 1);
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      dot<kPair>(product_.v[chunk] + offset, product_.p[chunk]);
+      if (chunk == save_at) save<1 - kPair>(unsaved);
+      between();
+    }
+    product_.o += kVectors * amx::kTileBytes;
+    unsaved = {o, amx::kTileBytes};
+  }
+
+  // K and V pass by; S, P and Q stay in L1 (a tenth faster).
+  template <int kPair>
+  static void dot(const unsigned char* a, const unsigned char* b) {
+    amx::load_once<4 + kPair>(a);
+    amx::load<6>(b);
+    amx::load<7>(b + amx::kTileBytes);
+    amx::dot_bf16<2 * kPair, 4 + kPair, 6>();
+    amx::dot_bf16<2 * kPair + 1, 4 + kPair, 7>();
+  }
+
+  // Stores the finished column in that pair, if it has not been stored yet.
+  template <int kPair>
+  static void save(Place& place) {
+    if (place.first == nullptr) return;
+    amx::store<2 * kPair>(place.first);
+    amx::store<2 * kPair + 1>(place.first + place.stride);
+    place.first = nullptr;
+  }
+
+  static void zero_tile(float* tile) {
+    for (int i = 0; i < 16; ++i) store(tile + i * kLanes, zero());
+  }
+  // 16 of D x 16 queries.
+  void store_any_rows(const float* o, V inverse, int row, int n, int d) {
+    __m512i r[16];
+    for (int i = 0; i < 16; ++i) r[i] = _mm512_castps_si512(mul(load(o + i * kLanes), inverse));
+    transpose16(r);
+    for (int i = 0; i < n; ++i) {
+      store_any(task_.out, task_.out_format, (row + i) * task_.out_stride + d, _mm512_castsi512_ps(r[i]), least(16, task_.D - d));
+    }
+  }
+  // 32 of D x 16 queries: rounded first, so that half the data has to be transposed.
+  void store_bf16_rows(const float* o, V inverse, int row, int n, int d) {
+    __m512i r[16];
+    for (int i = 0; i < 16; ++i) {
+      const float* pair = o + i / 8 * kVectors * (amx::kTileBytes / 4) + i % 8 * 2 * kLanes;
+      r[i] = round_pairs_bf16(mul(load(pair), inverse), mul(load(pair + kLanes), inverse));
+    }
+    transpose16(r);
+    const int width = task_.D - d;
+    const __mmask32 mask = width >= 32 ? ~__mmask32{0} : (__mmask32{1} << width) - 1;
+    std::uint16_t* out = static_cast<std::uint16_t*>(task_.out) + row * task_.out_stride + d;
+    for (int i = 0; i < n; ++i) _mm512_mask_storeu_epi16(out + i * task_.out_stride, mask, r[i]);
+  }
 
   unsigned char* query_tiles(int block) { return q_ + std::int64_t{block} * slices_ * kVectors * amx::kTileBytes; }
   unsigned char* output_tiles(int block) { return o_ + std::int64_t{block} * 2 * slices_ * kVectors * amx::kTileBytes; }

@@ -17,6 +17,7 @@ class ProductsF32 {
   static constexpr int kBlock = kVectors * kLanes;
   static constexpr int kKeyStep = 2;
   static constexpr int kGroup = 1;
+  using Weight = float;
   static constexpr int kMaxBlocks = kTaskRows / kBlock;
 
   static int padded(int D) { return round_up(D, kRows); }
@@ -147,18 +148,12 @@ class ProductsF32 {
 
   // Everything runs on the same multiply-adders, so nothing is woven in. The previous weights lie in the buffer that the next
   // scores go to: product first.
-  class Weave {
-   public:
-    Weave(ProductsF32& products, const Step& next, int) : products_(products), next_(next) { products_.finish_product(); }
-    void step() {}
-    void finish() {
-      if (next_.active) products_.scores(next_);
-    }
-
-   private:
-    ProductsF32& products_;
-    const Step& next_;
-  };
+  template <class Exponentials>
+  void weave(const Step& next, int, Exponentials& exponentials) {
+    finish_product();
+    exponentials.finish();
+    if (next.active) scores(next);
+  }
 
  private:
   static void copy_row(const Rows& rows, int row, int D, int width, float* to) {
