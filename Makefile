@@ -38,15 +38,17 @@ build/build.ninja: CMakeLists.txt CMakePresets.json $(wildcard cmake/*) | deps
 	cmake --preset release
 
 build: deps build/build.ninja
-	cmake --build --preset release -j $(JOBS)
+	cmake --build --preset release -j $(JOBS) --target winnow_cli
 
 demo: build
 	tools/demo.sh build/winnow out/demo
 
-test: build
+test: deps build/build.ninja
+	cmake --build --preset release -j $(JOBS)
 	ctest --preset release
 
-bench: build
+bench: deps build/build.ninja
+	cmake --build --preset release -j $(JOBS)
 	for b in build/*_bench; do $$b || exit 1; done
 
 sanitize: deps
