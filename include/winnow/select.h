@@ -32,7 +32,8 @@ PlanGeometry plan_geometry(const TensorView& q, const TensorView& k, const PlanS
 // Forced: the neighbors, and tiles whose score is not finite. Ties go to the smaller bit-reversed index.
 // The plan is the same bits for any number of threads and on every ISA.
 struct MeanPool {
-  static constexpr float kDefaultCdf = 0.9F;
+  // Measured on winnow-tiny, 30 steps, against dense: 0.9 gives 27.1 dB at density .58, 0.95 30.1 dB at .67, 0.97 31.6 dB at .72.
+  static constexpr float kDefaultCdf = 0.95F;
   float cdf = kDefaultCdf;
   // Key tiles within one tile of the query tile's own positions are always kept. Only where Sq == Sk.
   bool neighbors = true;
