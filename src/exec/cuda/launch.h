@@ -1,0 +1,16 @@
+// The instantiations of the attention kernel. The files in inst/ are the list.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+
+#include "exec/cuda/attend_args.h"
+
+namespace winnow::sm90 {
+
+// T: __nv_bfloat16 or __half; kD: 64 or 128.
+template <class T, int kD, bool kSkip, bool kMeans>
+cudaError_t launch(const AttendArgs& args, int ctas, cudaStream_t stream);
+
+}  // namespace winnow::sm90
