@@ -1,13 +1,13 @@
 """Times the CUDA attention kernel beside its peers in one process. Run on the GPU machine:
 
-    python3 bench/attend_gpu.py LIBRARY [LIBRARY ...] [--cases=dense,sparse,...] [--rounds=20] [--json=FILE] [--commit=HASH]
+    python3 bench/attend_gpu.py LIBRARY [LIBRARY ...] [--cases=dense,sparse,...] [--rounds=5] [--json=FILE] [--commit=HASH]
 
-Random data; every method of a case takes its turn in every round, so that clocks and temperature are shared; the median of
-the rounds is printed. TFLOP/s count 4 * D per computed query-key pair. Several libraries compare variants of the kernel.
+Random data; methods take turns in blocks of calls, see measure(); the median call is printed. TFLOP/s count 4 * D per computed query-key pair. Several libraries compare variants of the kernel.
 """
 import json
 import math
 import os
+import random
 import statistics
 import sys
 
@@ -20,27 +20,35 @@ from winnow_gpu import Library, Plan, TILE_K, TILE_Q, ceil_div, key_means  # noq
 
 records = []
 options = {a.split("=")[0]: a.partition("=")[2] for a in sys.argv[1:] if a.startswith("--")}
-rounds = int(options.get("--rounds", 20))
+rounds = int(options.get("--rounds", 5))
+BLOCK_MS = 150
 
 
 def measure(methods):
-    """{name: function} -> {name: median ms}, interleaved."""
-    for f in methods.values():
-        f()
-        f()
-    torch.cuda.synchronize()
-    times = {name: [] for name in methods}
-    for _ in range(rounds):
-        events = []
-        for name, f in methods.items():
-            a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            a.record()
+    """{name: function} -> {name: median ms}.
+
+    The card is limited by its power: a kernel runs faster right after an idle or a light one. So each method runs alone for
+    BLOCK_MS, the first third of which is not counted; blocks come in a new random order in every round.
+    """
+    def timed(f, n):
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(n + 1)]
+        events[0].record()
+        for e in events[1:]:
             f()
-            b.record()
-            events.append((name, a, b))
+            e.record()
         torch.cuda.synchronize()
-        for name, a, b in events:
-            times[name].append(a.elapsed_time(b))
+        return [a.elapsed_time(b) for a, b in zip(events, events[1:])]
+
+    counts = {}
+    for name, f in methods.items():
+        timed(f, 2)
+        counts[name] = min(300, max(6, round(BLOCK_MS / statistics.median(timed(f, 3)))))
+    times = {name: [] for name in methods}
+    names = list(methods)
+    for _ in range(rounds):
+        random.shuffle(names)
+        for name in names:
+            times[name] += timed(methods[name], counts[name])[counts[name] // 3:]
     return {name: statistics.median(t) for name, t in times.items()}
 
 

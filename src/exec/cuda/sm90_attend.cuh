@@ -22,6 +22,9 @@ namespace winnow::sm90 {
 #ifndef WINNOW_TURNS
 #define WINNOW_TURNS 1
 #endif
+#ifndef WINNOW_POLY
+#define WINNOW_POLY 0
+#endif
 #ifndef WINNOW_QBUF
 #define WINNOW_QBUF 2
 #endif
@@ -34,6 +37,7 @@ struct AttendConfig {
   static constexpr bool kMeans = kWithMeans;
   static constexpr bool kQueryInRegisters = WINNOW_QREG;
   static constexpr bool kTakeTurns = WINNOW_TURNS;
+  static constexpr int kPolynomial = kD == 64 ? WINNOW_POLY : 0;
 
   static constexpr int kSlabs = kD / kBoxCols;                    // 64-column slabs of an operand
   static constexpr int kBoxBytes = kBoxRows * kBoxCols * 2;       // 8 KB
@@ -60,6 +64,7 @@ struct Shared {
   alignas(8) std::uint64_t full[C::kSlots], empty[C::kSlots];
   std::uint64_t query_full[C::kQueryBuffers], query_empty[C::kQueryBuffers];
   Item item[C::kQueryBuffers];
+  std::uint32_t votes[2];  // skip test: a byte per warp of each warpgroup
 };
 
 inline constexpr int kProducerThreads = 128;  // setmaxnreg works on warpgroups; one warp of it has work
@@ -273,9 +278,9 @@ struct Consumer {
     }
   }
 
-  // s = Q K^T, one commit group.
-  __device__ __forceinline__ void issue_scores() {
-    const std::uint64_t kd = matrix_descriptor(smem_address(shared.ring[slot.index]), 16, 1024);
+  // s = Q K^T with the keys in a slot of the ring, one commit group.
+  __device__ __forceinline__ void issue_scores(int k_slot) {
+    const std::uint64_t kd = matrix_descriptor(smem_address(shared.ring[k_slot]), 16, 1024);
     const std::uint64_t qd = matrix_descriptor(smem_address(shared.query[buffer.index]) + group * C::kBoxBytes, 16, 1024);
     pin(s);
     wgmma_fence();
@@ -294,8 +299,8 @@ struct Consumer {
   }
 
   // o += P V, one commit group.
-  __device__ __forceinline__ void issue_output() {
-    const std::uint64_t vd = matrix_descriptor(smem_address(shared.ring[slot.index]), C::kSlabBytes, 1024);
+  __device__ __forceinline__ void issue_output(int v_slot) {
+    const std::uint64_t vd = matrix_descriptor(smem_address(shared.ring[v_slot]), C::kSlabBytes, 1024);
     pin(o);
     wgmma_fence();
 #pragma unroll
@@ -338,11 +343,11 @@ struct Consumer {
     const int k_slot = slot.index;
     wait_slot();
     take_turn();
-    issue_scores();
+    issue_scores(k_slot);
     slot.advance();
     const int v_slot = slot.index;
     wait_slot();
-    issue_output();
+    issue_output(v_slot);
     slot.advance();
     pass_turn();
     wgmma_wait<1>();
@@ -352,13 +357,29 @@ struct Consumer {
     float tile[2], factor[2];
     RowSoftmax::tile_max(s, tile);
     const bool rescale = softmax.follow(tile, args.scale_log2, args.slack, factor);
-    softmax.exponentials(s, args.scale_log2);
+    softmax.template exponentials<kEdit || C::kPolynomial == 0, C::kPolynomial>(s, args.scale_log2);
     wgmma_wait<0>();
     pin(o);
     pin(s);
     release(v_slot);
     if (rescale) rescale_output(factor);
     pack_probabilities();
+  }
+
+  // Whether the whole warpgroup may drop this step. A warp that may not says so and goes on at once: only warps whose own
+  // rows would allow it wait for the others. All warps meet in take_turn() between two votes, so one set of flags is enough.
+  __device__ __forceinline__ bool vote_skip(const float (&tile)[2]) {
+    const bool mine =
+        __all_sync(0xffffffffu, tile[0] - softmax.top[0] < args.skip_below && tile[1] - softmax.top[1] < args.skip_below);
+    std::uint32_t& flags = shared.votes[group];
+    if (lane() == 0) reinterpret_cast<volatile std::uint8_t*>(&flags)[warp()] = mine;
+    __syncwarp();
+    if (!mine) {
+      bar_arrive(kBarGroup + group, 128);
+      return false;
+    }
+    bar_sync(kBarGroup + group, 128);
+    return __all_sync(0xffffffffu, *static_cast<volatile std::uint32_t*>(&flags) == 0x01010101u);
   }
 
   // The same with the skip test. A dropped step leaves nothing in p (`pending` false): the P V that would follow is not
@@ -368,13 +389,13 @@ struct Consumer {
     const int k_slot = slot.index;
     wait_slot();
     take_turn();
-    issue_scores();
+    issue_scores(k_slot);
     slot.advance();
     const int v_slot = slot.index;
     wait_slot();
     slot.advance();
     if (pending) {
-      issue_output();
+      issue_output(v_slot);
       pass_turn();
       wgmma_wait<1>();
     } else {
@@ -387,18 +408,13 @@ struct Consumer {
     if constexpr (kEdit) edit_scores(it, index);
     float tile[2], factor[2];
     RowSoftmax::tile_max(s, tile);
-    bool skip = false;
-    if constexpr (!kEdit) {  // means are never skipped
-#pragma unroll
-      for (int r = 0; r < 2; ++r) tile[r] = quad_max(tile[r]);
-      skip = bar_all(kBarGroup + group, 128,
-                     tile[0] - softmax.top[0] < args.skip_below && tile[1] - softmax.top[1] < args.skip_below);
-    }
+    const bool skip = !kEdit && vote_skip(tile);  // means are never skipped
     bool rescale = false;
     if (!skip) {
       rescale = softmax.follow(tile, args.scale_log2, args.slack, factor);
-      softmax.exponentials(s, args.scale_log2);
+      softmax.template exponentials<kEdit || C::kPolynomial == 0, C::kPolynomial>(s, args.scale_log2);
     }
+    softmax.share_top();
     wgmma_wait<0>();
     pin(o);
     pin(s);
@@ -477,7 +493,7 @@ struct Consumer {
       for (int i = 0; i < kOutputs; ++i) o[i] = 0.f;
       if (it.steps > 0) {
         wait_slot();
-        issue_scores();
+        issue_scores(slot.index);
         retire_store();
         wgmma_wait<0>();
         pin(s);
@@ -486,12 +502,9 @@ struct Consumer {
         edit_scores(it, 0);
         float tile[2], factor[2];
         RowSoftmax::tile_max(s, tile);
-        if constexpr (C::kSkip) {
-#pragma unroll
-          for (int r = 0; r < 2; ++r) tile[r] = quad_max(tile[r]);
-        }
         softmax.follow(tile, args.scale_log2, args.slack, factor);
-        softmax.exponentials(s, args.scale_log2);
+        softmax.template exponentials<true, 0>(s, args.scale_log2);
+        if constexpr (C::kSkip) softmax.share_top();
         pack_probabilities();
         int index = 1;
         if constexpr (C::kSkip) {
@@ -509,7 +522,7 @@ struct Consumer {
         }
         wait_slot();
         if (!C::kSkip || pending) {
-          issue_output();
+          issue_output(slot.index);
           wgmma_wait<0>();
           pin(o);
         }

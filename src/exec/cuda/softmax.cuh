@@ -38,18 +38,17 @@ struct RowSoftmax {
     }
   }
 
+  // Two chains per row: one dependent chain of 32 would be longer than the tile's exponentials can hide.
   template <int kN>
   static __device__ __forceinline__ void tile_max(const float (&s)[kN], float (&tile)[2]) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) tile[r] = fmaxf(s[2 * r], s[2 * r + 1]);
+    float part[4] = {s[0], s[1], s[2], s[3]};
 #pragma unroll
     for (int i = 4; i < kN; i += 4) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        tile[r] = fmaxf(tile[r], s[i + 2 * r]);
-        tile[r] = fmaxf(tile[r], s[i + 2 * r + 1]);
-      }
+      for (int j = 0; j < 4; ++j) part[j] = fmaxf(part[j], s[i + j]);
     }
+    tile[0] = fmaxf(part[0], part[1]);
+    tile[1] = fmaxf(part[2], part[3]);
   }
 
   // Takes the tile's maxima (this lane's part) in. Returns whether sums were rescaled: O must then be multiplied by
@@ -71,19 +70,29 @@ struct RowSoftmax {
     return true;
   }
 
-  // s <- exp2(c * (s - reference)), and its sums.
-  template <int kN>
+  // s <- exp2(c * (s - reference)), and its sums. Unless kExact, columns i of 8 with i % 8 < kPolynomial of each lane's
+  // pairs go to the FMA units.
+  template <bool kExact, int kPolynomial, int kN>
   __device__ __forceinline__ void exponentials(float (&s)[kN], float c) {
 #pragma unroll
     for (int i = 0; i < kN; i += 4) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        s[i + 2 * r] = ex2(fmaf(s[i + 2 * r], c, -reference_c[r]));
-        s[i + 2 * r + 1] = ex2(fmaf(s[i + 2 * r + 1], c, -reference_c[r]));
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const float x = fmaf(s[i + 2 * r + e], c, -reference_c[r]);
+          s[i + 2 * r + e] = !kExact && (i / 4 * 2 + e) % 8 < kPolynomial ? ex2_polynomial(x) : ex2(x);
+        }
         sum[r] += s[i + 2 * r];
         sum[r] += s[i + 2 * r + 1];
       }
     }
+  }
+
+  // The skip test compares with the whole row's maximum.
+  __device__ __forceinline__ void share_top() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) top[r] = quad_max(top[r]);
   }
 
   // Row sums over the quad; afterwards every lane of it holds the row's values.
