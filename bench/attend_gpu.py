@@ -21,7 +21,17 @@ from winnow_gpu import Library, Plan, TILE_K, TILE_Q, ceil_div, key_means  # noq
 records = []
 options = {a.split("=")[0]: a.partition("=")[2] for a in sys.argv[1:] if a.startswith("--")}
 rounds = int(options.get("--rounds", 5))
-BLOCK_MS = 150
+BLOCK_MS = 600 if "--energy" in options else 150
+joules = {}  # of the last measure(): J per call, each round; the counter is too coarse for short blocks
+
+
+def energy():
+    if "--energy" not in options:
+        return 0.0
+    import pynvml
+    pynvml.nvmlInit()
+    return pynvml.nvmlDeviceGetTotalEnergyConsumption(pynvml.nvmlDeviceGetHandleByIndex(0)) / 1e3
+
 
 
 def measure(methods):
@@ -45,15 +55,20 @@ def measure(methods):
         counts[name] = min(300, max(6, round(BLOCK_MS / statistics.median(timed(f, 3)))))
     times = {name: [] for name in methods}
     names = list(methods)
+    joules.clear()
     for _ in range(rounds):
         random.shuffle(names)
         for name in names:
+            before = energy()
             times[name] += timed(methods[name], counts[name])[counts[name] // 3:]
+            joules.setdefault(name, []).append((energy() - before) / counts[name])
     return {name: statistics.median(t) for name, t in times.items()}
 
 
 def record(case, shape, method, density, ms, flop, versus, ratio, **more):
     tflops = flop / ms / 1e9
+    if "--energy" in options and method in joules:
+        more["joule"] = round(statistics.median(joules[method]), 3)
     records.append(dict(commit=options.get("--commit", ""), device=torch.cuda.get_device_name(), case=case, shape=shape, method=method,
                         density=round(density, 4), ms=round(ms, 4), tflops=round(tflops, 1), versus=versus, ratio=round(ratio, 4), **more))
     extra = " ".join(f"{k} {v}" for k, v in more.items())

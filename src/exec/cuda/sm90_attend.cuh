@@ -17,7 +17,7 @@
 namespace winnow::sm90 {
 
 #ifndef WINNOW_QREG
-#define WINNOW_QREG 0
+#define WINNOW_QREG 1
 #endif
 #ifndef WINNOW_TURNS
 #define WINNOW_TURNS 1
@@ -25,19 +25,28 @@ namespace winnow::sm90 {
 #ifndef WINNOW_POLY
 #define WINNOW_POLY 0
 #endif
+#ifndef WINNOW_AHEAD
+#define WINNOW_AHEAD 1
+#endif
 #ifndef WINNOW_QBUF
 #define WINNOW_QBUF 2
 #endif
 
-template <class Element, int kHeadDim, bool kSkipTest, bool kWithMeans>
+// kInPairs: for plans whose rows share one list. Two CTAs of a cluster take neighbouring query tiles and each loads one of
+// the two key tiles of a step for both: half the reads of the L2 cache.
+template <class Element, int kHeadDim, bool kSkipTest, bool kWithMeans, bool kInPairs>
 struct AttendConfig {
   using T = Element;
   static constexpr int kD = kHeadDim;
   static constexpr bool kSkip = kSkipTest;
   static constexpr bool kMeans = kWithMeans;
-  static constexpr bool kQueryInRegisters = WINNOW_QREG;
-  static constexpr bool kTakeTurns = WINNOW_TURNS;
+  static constexpr bool kPairs = kInPairs;
+  static constexpr int kCtas = kPairs ? 2 : 1;  // of a cluster
+  // Spares the tensor cores' reads of Q from shared memory. At D = 64 the registers hold a second score tile instead.
+  static constexpr bool kQueryInRegisters = WINNOW_QREG && kD == 128;
+  static constexpr bool kTakeTurns = WINNOW_TURNS && !(WINNOW_AHEAD && kD == 64 && !kSkip);
   static constexpr int kPolynomial = kD == 64 ? WINNOW_POLY : 0;
+  static constexpr bool kScoresAhead = WINNOW_AHEAD && kD == 64 && !kSkip;
 
   static constexpr int kSlabs = kD / kBoxCols;                    // 64-column slabs of an operand
   static constexpr int kBoxBytes = kBoxRows * kBoxCols * 2;       // 8 KB
@@ -128,6 +137,21 @@ __device__ __forceinline__ void load_operand(std::uint8_t* to, const CUtensorMap
   }
 }
 
+// K or V of a step. In pairs, this CTA's half goes to both.
+template <class C>
+__device__ __forceinline__ void load_keys(std::uint8_t* to, const CUtensorMap* map, std::uint64_t* full, int row0, int row1, int head, int b,
+                                          int rank, std::uint64_t policy) {
+  if constexpr (!C::kPairs) {
+    load_operand<C>(to, map, full, row0, row1, head, b, policy);
+  } else {
+#pragma unroll
+    for (int slab = 0; slab < C::kSlabs; ++slab) {
+      tma_load_multicast(to + slab * C::kSlabBytes + rank * C::kBoxBytes, map, full, slab * kBoxCols, rank == 0 ? row0 : row1, head, b, 3,
+                         policy);
+    }
+  }
+}
+
 template <class C>
 __device__ __forceinline__ void produce(const AttendArgs& args, Shared<C>& shared) {
   const bool leader = elect_one();
@@ -135,18 +159,23 @@ __device__ __forceinline__ void produce(const AttendArgs& args, Shared<C>& share
   const std::uint64_t stream = l2_evict_first();
   Cursor<C::kSlots> slot;
   Cursor<C::kQueryBuffers> buffer;
-  int item = blockIdx.x;
+  const int rank = C::kPairs ? static_cast<int>(cluster_rank()) : 0;
+  // A pair's second query tile may lie past the end: it is computed and not stored.
+  const int tiles_per_head = C::kPairs ? (args.Gq + 1) / 2 : args.Gq;
+  const int items = C::kPairs ? tiles_per_head * args.B * args.H : args.rows;
+  int item = blockIdx.x / C::kCtas;
   int ahead = 0;
   while (true) {
-    // The next item is asked for while this one is worked on.
-    if (leader) ahead = gridDim.x + atomicAdd(args.next_item, 1);
+    // The next item is asked for while this one is worked on. Pairs have equal rows and go round in a fixed order.
+    if (C::kPairs) ahead = item + gridDim.x / C::kCtas;
+    else if (leader) ahead = gridDim.x + atomicAdd(args.next_item, 1);
     Item it;
-    it.row = item >= args.rows ? -1 : args.order != nullptr ? __ldg(args.order + item) : item;
+    it.row = item >= items ? -1 : !C::kPairs && args.order != nullptr ? __ldg(args.order + item) : item;
     if (it.row >= 0) {
-      const int bh = it.row / args.Gq;
+      const int bh = it.row / tiles_per_head;
       it.b = bh / args.H;
       it.h = bh - it.b * args.H;
-      it.q0 = (it.row - bh * args.Gq) * kTileQ;
+      it.q0 = ((it.row - bh * tiles_per_head) * C::kCtas + rank) * kTileQ;
       it.keys = args.key_lengths != nullptr ? __ldg(args.key_lengths + it.b) : args.Sk;
     }
     const int key_tiles = it.row < 0 ? 0 : (it.keys + kTileK - 1) / kTileK;
@@ -204,7 +233,7 @@ __device__ __forceinline__ void produce(const AttendArgs& args, Shared<C>& share
         if (leader) {
           mbarrier_arrive_expect(&shared.full[slot.index], C::kOperandBytes);
           const CUtensorMap* map = C::kMeans && step >= it.list_steps ? &args.k_mean : &args.k;
-          load_operand<C>(shared.ring[slot.index], map, &shared.full[slot.index], k0, k1, head, it.b, keep);
+          load_keys<C>(shared.ring[slot.index], map, &shared.full[slot.index], k0, k1, head, it.b, rank, keep);
         }
         slot.advance();
       }
@@ -213,7 +242,7 @@ __device__ __forceinline__ void produce(const AttendArgs& args, Shared<C>& share
         if (leader) {
           mbarrier_arrive_expect(&shared.full[slot.index], C::kOperandBytes);
           const CUtensorMap* map = C::kMeans && step > it.list_steps ? &args.v_mean : &args.v;
-          load_operand<C>(shared.ring[slot.index], map, &shared.full[slot.index], v0, v1, head, it.b, keep);
+          load_keys<C>(shared.ring[slot.index], map, &shared.full[slot.index], v0, v1, head, it.b, rank, keep);
         }
         slot.advance();
       }
@@ -244,6 +273,7 @@ struct Consumer {
   int tested = 0, skipped = 0;
 
   float s[kScores];
+  float s_ahead[C::kScoresAhead ? kScores : 1];  // of the next step
   float o[kOutputs];
   std::uint32_t p[kKeySteps][4];
   std::uint32_t query[C::kQueryInRegisters ? kQuerySteps : 1][4];
@@ -264,7 +294,11 @@ struct Consumer {
 
   __device__ __forceinline__ void wait_slot() { mbarrier_wait(&shared.full[slot.index], slot.parity); }
   __device__ __forceinline__ void release(int index) {
-    if (lane() == 0) mbarrier_arrive(&shared.empty[index]);
+    if constexpr (C::kPairs) {
+      if (lane() < C::kCtas) mbarrier_arrive_remote(&shared.empty[index], lane());
+    } else {
+      if (lane() == 0) mbarrier_arrive(&shared.empty[index]);
+    }
   }
 
   // Q fragments, 16 rows per warp: lanes give the rows of four 8x8 matrices (rows 0-7 and 8-15 of columns 0-7, then 8-15).
@@ -279,7 +313,7 @@ struct Consumer {
   }
 
   // s = Q K^T with the keys in a slot of the ring, one commit group.
-  __device__ __forceinline__ void issue_scores(int k_slot) {
+  __device__ __forceinline__ void issue_scores(float (&s)[kScores], int k_slot) {
     const std::uint64_t kd = matrix_descriptor(smem_address(shared.ring[k_slot]), 16, 1024);
     const std::uint64_t qd = matrix_descriptor(smem_address(shared.query[buffer.index]) + group * C::kBoxBytes, 16, 1024);
     pin(s);
@@ -310,7 +344,7 @@ struct Consumer {
     wgmma_commit();
   }
 
-  __device__ __forceinline__ void pack_probabilities() {
+  __device__ __forceinline__ void pack_probabilities(const float (&s)[kScores]) {
 #pragma unroll
     for (int step = 0; step < kKeySteps; ++step) {
 #pragma unroll
@@ -324,7 +358,7 @@ struct Consumer {
   }
 
   // Masks and biases of a step that is not full: the first, and those over means.
-  __device__ __forceinline__ void edit_scores(const Item& it, int step) {
+  __device__ __forceinline__ void edit_scores(float (&s)[kScores], const Item& it, int step) {
     if (C::kMeans && step >= it.list_steps) {
       const int at = (step - it.list_steps) * kStepKeys;
       const uint4 bits = __ldg(reinterpret_cast<const uint4*>(args.mean_bits + static_cast<std::int64_t>(it.row) * args.mean_words) +
@@ -343,7 +377,7 @@ struct Consumer {
     const int k_slot = slot.index;
     wait_slot();
     take_turn();
-    issue_scores(k_slot);
+    issue_scores(s, k_slot);
     slot.advance();
     const int v_slot = slot.index;
     wait_slot();
@@ -353,7 +387,7 @@ struct Consumer {
     wgmma_wait<1>();
     pin(s);
     release(k_slot);
-    if constexpr (kEdit) edit_scores(it, index);
+    if constexpr (kEdit) edit_scores(s, it, index);
     float tile[2], factor[2];
     RowSoftmax::tile_max(s, tile);
     const bool rescale = softmax.follow(tile, args.scale_log2, args.slack, factor);
@@ -363,7 +397,7 @@ struct Consumer {
     pin(s);
     release(v_slot);
     if (rescale) rescale_output(factor);
-    pack_probabilities();
+    pack_probabilities(s);
   }
 
   // Whether the whole warpgroup may drop this step. A warp that may not says so and goes on at once: only warps whose own
@@ -371,15 +405,14 @@ struct Consumer {
   __device__ __forceinline__ bool vote_skip(const float (&tile)[2]) {
     const bool mine =
         __all_sync(0xffffffffu, tile[0] - softmax.top[0] < args.skip_below && tile[1] - softmax.top[1] < args.skip_below);
-    std::uint32_t& flags = shared.votes[group];
-    if (lane() == 0) reinterpret_cast<volatile std::uint8_t*>(&flags)[warp()] = mine;
+    if (lane() == 0) reinterpret_cast<volatile std::uint8_t*>(&shared.votes[group])[warp()] = mine;
     __syncwarp();
     if (!mine) {
       bar_arrive(kBarGroup + group, 128);
       return false;
     }
     bar_sync(kBarGroup + group, 128);
-    return __all_sync(0xffffffffu, *static_cast<volatile std::uint32_t*>(&flags) == 0x01010101u);
+    return __all_sync(0xffffffffu, *static_cast<volatile std::uint32_t*>(&shared.votes[group]) == 0x01010101u);
   }
 
   // The same with the skip test. A dropped step leaves nothing in p (`pending` false): the P V that would follow is not
@@ -389,7 +422,7 @@ struct Consumer {
     const int k_slot = slot.index;
     wait_slot();
     take_turn();
-    issue_scores(k_slot);
+    issue_scores(s, k_slot);
     slot.advance();
     const int v_slot = slot.index;
     wait_slot();
@@ -405,26 +438,137 @@ struct Consumer {
     }
     pin(s);
     release(k_slot);
-    if constexpr (kEdit) edit_scores(it, index);
+    if constexpr (kEdit) edit_scores(s, it, index);
     float tile[2], factor[2];
     RowSoftmax::tile_max(s, tile);
     const bool skip = !kEdit && vote_skip(tile);  // means are never skipped
     bool rescale = false;
     if (!skip) {
       rescale = softmax.follow(tile, args.scale_log2, args.slack, factor);
+      softmax.share_top();
       softmax.template exponentials<kEdit || C::kPolynomial == 0, C::kPolynomial>(s, args.scale_log2);
     }
-    softmax.share_top();
     wgmma_wait<0>();
     pin(o);
     pin(s);
     if (pending) release(v_slot);
     if (!skip) {
       if (rescale) rescale_output(factor);
-      pack_probabilities();
+      pack_probabilities(s);
     }
     pending = !skip;
-    skipped += skip;
+    skipped += skip && it.q0 + group * 64 < args.Sq;
+  }
+
+  // Head dim 64: products take half as long as exponentials, and there are registers for two score tiles. The scores of the
+  // next step are issued with the P V of the step before, so that both hide behind the exponentials of this one and a
+  // warpgroup never waits for a product. Nothing is in flight between two calls: ptxas serialises wgmmas otherwise.
+  // In: scores of step `index` in `now`, probabilities of the step before in p. Out: the same, one step on.
+  template <bool kHasPrevious, bool kHasNext>
+  __device__ __forceinline__ void step_ahead(float (&now)[kScores], float (&next)[kScores], const Item& it, int index) {
+    const int v_slot = slot.index;
+    if constexpr (kHasPrevious) {
+      wait_slot();
+      issue_output(v_slot);
+      slot.advance();
+    }
+    const int k_slot = slot.index;
+    if constexpr (kHasNext) {
+      wait_slot();
+      issue_scores(next, k_slot);
+      slot.advance();
+    }
+    if (!kHasPrevious || C::kMeans) edit_scores(now, it, index);
+    float tile[2], factor[2];
+    RowSoftmax::tile_max(now, tile);
+    const bool rescale = softmax.follow(tile, args.scale_log2, args.slack, factor);
+    softmax.template exponentials<true, 0>(now, args.scale_log2);
+    if constexpr (kHasPrevious || kHasNext) wgmma_wait<0>();
+    pin(o);
+    pin(now);
+    if constexpr (kHasNext) pin(next);
+    if constexpr (kHasPrevious) release(v_slot);
+    if constexpr (kHasNext) release(k_slot);
+    if (kHasPrevious && rescale) rescale_output(factor);
+    pack_probabilities(now);
+  }
+  __device__ __forceinline__ void row_ahead(const Item& it) {
+    wait_slot();
+    issue_scores(s, slot.index);
+    retire_store();
+    wgmma_wait<0>();
+    pin(s);
+    release(slot.index);
+    slot.advance();
+    if (it.steps == 1) {
+      step_ahead<false, false>(s, s_ahead, it, 0);
+    } else {
+      step_ahead<false, true>(s, s_ahead, it, 0);
+      int index = 1;
+      for (; index + 2 < it.steps; index += 2) {
+        step_ahead<true, true>(s_ahead, s, it, index);
+        step_ahead<true, true>(s, s_ahead, it, index + 1);
+      }
+      if (index + 1 < it.steps) {
+        step_ahead<true, true>(s_ahead, s, it, index++);
+#pragma unroll
+        for (int i = 0; i < kScores; ++i) s_ahead[i] = s[i];
+      }
+      step_ahead<true, false>(s_ahead, s, it, index);
+    }
+    wait_slot();
+    issue_output(slot.index);
+    wgmma_wait<0>();
+    pin(o);
+    release(slot.index);
+    slot.advance();
+  }
+
+  __device__ __forceinline__ void row(const Item& it) {
+    wait_slot();
+    issue_scores(s, slot.index);
+    retire_store();
+    wgmma_wait<0>();
+    pin(s);
+    release(slot.index);
+    slot.advance();
+    edit_scores(s, it, 0);
+    float tile[2], factor[2];
+    RowSoftmax::tile_max(s, tile);
+    softmax.follow(tile, args.scale_log2, args.slack, factor);
+    softmax.template exponentials<true, 0>(s, args.scale_log2);
+    if constexpr (C::kSkip) {
+      softmax.share_top();
+      // Rows past the end are in favour.
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        if (it.q0 + group * 64 + warp() * 16 + lane() / 4 + 8 * r >= args.Sq) softmax.top[r] = kInf;
+      }
+    }
+    pack_probabilities(s);
+    int index = 1;
+    if constexpr (C::kSkip) {
+      pending = true;
+      const bool counted = it.q0 + group * 64 < args.Sq;
+      if (counted) tested += it.list_steps;
+      for (; index < it.list_steps; ++index) step_or_skip<false>(it, index);
+      if constexpr (C::kMeans) {
+        for (; index < it.steps; ++index) step_or_skip<true>(it, index);
+      }
+    } else {
+      for (; index < it.list_steps; ++index) step<false>(it, index);
+      if constexpr (C::kMeans) {
+        for (; index < it.steps; ++index) step<true>(it, index);
+      }
+    }
+    wait_slot();
+    if (!C::kSkip || pending) {
+      issue_output(slot.index);
+      wgmma_wait<0>();
+      pin(o);
+    }
+    release(slot.index);
+    slot.advance();
   }
 
   // The copy of the output before this one has left its query buffer, which the producer may fill again.
@@ -491,45 +635,12 @@ struct Consumer {
       softmax.reset();
 #pragma unroll
       for (int i = 0; i < kOutputs; ++i) o[i] = 0.f;
-      if (it.steps > 0) {
-        wait_slot();
-        issue_scores(slot.index);
+      if (it.steps == 0) {
         retire_store();
-        wgmma_wait<0>();
-        pin(s);
-        release(slot.index);
-        slot.advance();
-        edit_scores(it, 0);
-        float tile[2], factor[2];
-        RowSoftmax::tile_max(s, tile);
-        softmax.follow(tile, args.scale_log2, args.slack, factor);
-        softmax.template exponentials<true, 0>(s, args.scale_log2);
-        if constexpr (C::kSkip) softmax.share_top();
-        pack_probabilities();
-        int index = 1;
-        if constexpr (C::kSkip) {
-          pending = true;
-          tested += it.list_steps;
-          for (; index < it.list_steps; ++index) step_or_skip<false>(it, index);
-          if constexpr (C::kMeans) {
-            for (; index < it.steps; ++index) step_or_skip<true>(it, index);
-          }
-        } else {
-          for (; index < it.list_steps; ++index) step<false>(it, index);
-          if constexpr (C::kMeans) {
-            for (; index < it.steps; ++index) step<true>(it, index);
-          }
-        }
-        wait_slot();
-        if (!C::kSkip || pending) {
-          issue_output(slot.index);
-          wgmma_wait<0>();
-          pin(o);
-        }
-        release(slot.index);
-        slot.advance();
+      } else if constexpr (C::kScoresAhead) {
+        row_ahead(it);
       } else {
-        retire_store();
+        row(it);
       }
       write_output(it);
       buffer.advance();
@@ -553,7 +664,7 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_attend(const __grid_constant
   if (threadIdx.x == 0) {
     for (int i = 0; i < C::kSlots; ++i) {
       mbarrier_init(&shared.full[i], 1);
-      mbarrier_init(&shared.empty[i], kConsumerWarps);
+      mbarrier_init(&shared.empty[i], kConsumerWarps * C::kCtas);
     }
     for (int i = 0; i < C::kQueryBuffers; ++i) {
       mbarrier_init(&shared.query_full[i], 1);
@@ -566,6 +677,7 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_attend(const __grid_constant
     prefetch_tensor_map(&args.out);
   }
   __syncthreads();
+  if constexpr (C::kPairs) cluster_sync();  // the other CTA's barriers are ready
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
   if (warp < kProducerThreads / 32) {
     registers_decrease<kProducerRegisters>();
@@ -573,6 +685,10 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_attend(const __grid_constant
   } else {
     registers_increase<kConsumerRegisters>();
     Consumer<C>(args, shared, (warp - kProducerThreads / 32) / 4).run();
+  }
+  if constexpr (C::kPairs) {
+    __syncwarp();
+    cluster_sync();  // no copy or arrival of the other CTA may find this one gone
   }
 }
 
