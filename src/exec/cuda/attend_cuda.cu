@@ -7,9 +7,6 @@
 #include "exec/cuda/launch.h"
 #include "winnow/error.h"
 
-#ifndef WINNOW_PAIRS
-#define WINNOW_PAIRS 1
-#endif
 #ifndef WINNOW_SLACK
 #define WINNOW_SLACK 8.f
 #endif
@@ -61,22 +58,19 @@ CUtensorMap tensor_map(const char* name, const StridedTensor& t, Operand operand
 using Launch = cudaError_t (*)(const AttendArgs&, int, cudaStream_t);
 
 template <class T, int kD>
-Launch choose(bool skip, bool means, bool pairs) {
-  if (pairs) return skip ? launch<T, kD, true, false, true> : launch<T, kD, false, false, true>;
-  if (skip) return means ? launch<T, kD, true, true, false> : launch<T, kD, true, false, false>;
-  return means ? launch<T, kD, false, true, false> : launch<T, kD, false, false, false>;
+Launch choose(bool skip, bool means) {
+  if (skip) return means ? launch<T, kD, true, true> : launch<T, kD, true, false>;
+  return means ? launch<T, kD, false, true> : launch<T, kD, false, false>;
 }
 
-Launch choose(const AttendCall& call, std::int64_t rows, int ctas_of_device) {
+Launch choose(const AttendCall& call) {
   const bool skip = call.skip_threshold_log2 > -INFINITY;
   const bool means = call.mean_bits != nullptr;
-  // Worth it from one query tile per multiprocessor on; fewer would leave half of them idle.
-  const bool pairs = call.offsets == nullptr && !means && rows >= ctas_of_device && WINNOW_PAIRS;
 #ifdef WINNOW_TUNE_ONE
-  return choose<__nv_bfloat16, WINNOW_TUNE_ONE>(skip, means, pairs);
+  return choose<__nv_bfloat16, WINNOW_TUNE_ONE>(skip, means);
 #else
-  if (call.operand == Operand::bf16) return call.D == 64 ? choose<__nv_bfloat16, 64>(skip, means, pairs) : choose<__nv_bfloat16, 128>(skip, means, pairs);
-  return call.D == 64 ? choose<__half, 64>(skip, means, pairs) : choose<__half, 128>(skip, means, pairs);
+  if (call.operand == Operand::bf16) return call.D == 64 ? choose<__nv_bfloat16, 64>(skip, means) : choose<__nv_bfloat16, 128>(skip, means);
+  return call.D == 64 ? choose<__half, 64>(skip, means) : choose<__half, 128>(skip, means);
 #endif
 }
 
@@ -154,7 +148,7 @@ void attend(const AttendCall& call, CUstream_st* stream) {
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "device");
   const int ctas = static_cast<int>(std::min<std::int64_t>(rows, multiprocessors));
   check(cudaMemsetAsync(call.next_item, 0, sizeof(std::int32_t), stream), "next_item");
-  check(choose(call, rows, multiprocessors)(args, ctas, stream), "launch");
+  check(choose(call)(args, ctas, stream), "launch");
 }
 
 }  // namespace winnow::sm90

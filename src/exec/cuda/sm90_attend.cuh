@@ -28,25 +28,25 @@ namespace winnow::sm90 {
 #ifndef WINNOW_AHEAD
 #define WINNOW_AHEAD 1
 #endif
+#ifndef WINNOW_NOMAX
+#define WINNOW_NOMAX 0
+#endif
 #ifndef WINNOW_QBUF
 #define WINNOW_QBUF 2
 #endif
 
-// kInPairs: for plans whose rows share one list. Two CTAs of a cluster take neighbouring query tiles and each loads one of
-// the two key tiles of a step for both: half the reads of the L2 cache.
-template <class Element, int kHeadDim, bool kSkipTest, bool kWithMeans, bool kInPairs>
+template <class Element, int kHeadDim, bool kSkipTest, bool kWithMeans>
 struct AttendConfig {
   using T = Element;
   static constexpr int kD = kHeadDim;
   static constexpr bool kSkip = kSkipTest;
   static constexpr bool kMeans = kWithMeans;
-  static constexpr bool kPairs = kInPairs;
-  static constexpr int kCtas = kPairs ? 2 : 1;  // of a cluster
-  // Spares the tensor cores' reads of Q from shared memory. At D = 64 the registers hold a second score tile instead.
-  static constexpr bool kQueryInRegisters = WINNOW_QREG && kD == 128;
+  static constexpr bool kScoresAhead = WINNOW_AHEAD && kD == 64 && !kSkip;
+  // Spares the tensor cores' reads of Q from shared memory: 4 % of a call's energy, and energy is what limits the clock. With
+  // everything else switched on there is no room for it.
+  static constexpr bool kQueryInRegisters = WINNOW_QREG && !kScoresAhead && !(kSkip && kMeans);
   static constexpr bool kTakeTurns = WINNOW_TURNS && !(WINNOW_AHEAD && kD == 64 && !kSkip);
   static constexpr int kPolynomial = kD == 64 ? WINNOW_POLY : 0;
-  static constexpr bool kScoresAhead = WINNOW_AHEAD && kD == 64 && !kSkip;
 
   static constexpr int kSlabs = kD / kBoxCols;                    // 64-column slabs of an operand
   static constexpr int kBoxBytes = kBoxRows * kBoxCols * 2;       // 8 KB
@@ -73,7 +73,7 @@ struct Shared {
   alignas(8) std::uint64_t full[C::kSlots], empty[C::kSlots];
   std::uint64_t query_full[C::kQueryBuffers], query_empty[C::kQueryBuffers];
   Item item[C::kQueryBuffers];
-  std::uint32_t votes[2];  // skip test: a byte per warp of each warpgroup
+  int veto[2];  // skip test, of each warpgroup: the last vote that a warp was against
 };
 
 inline constexpr int kProducerThreads = 128;  // setmaxnreg works on warpgroups; one warp of it has work
@@ -137,21 +137,6 @@ __device__ __forceinline__ void load_operand(std::uint8_t* to, const CUtensorMap
   }
 }
 
-// K or V of a step. In pairs, this CTA's half goes to both.
-template <class C>
-__device__ __forceinline__ void load_keys(std::uint8_t* to, const CUtensorMap* map, std::uint64_t* full, int row0, int row1, int head, int b,
-                                          int rank, std::uint64_t policy) {
-  if constexpr (!C::kPairs) {
-    load_operand<C>(to, map, full, row0, row1, head, b, policy);
-  } else {
-#pragma unroll
-    for (int slab = 0; slab < C::kSlabs; ++slab) {
-      tma_load_multicast(to + slab * C::kSlabBytes + rank * C::kBoxBytes, map, full, slab * kBoxCols, rank == 0 ? row0 : row1, head, b, 3,
-                         policy);
-    }
-  }
-}
-
 template <class C>
 __device__ __forceinline__ void produce(const AttendArgs& args, Shared<C>& shared) {
   const bool leader = elect_one();
@@ -159,23 +144,18 @@ __device__ __forceinline__ void produce(const AttendArgs& args, Shared<C>& share
   const std::uint64_t stream = l2_evict_first();
   Cursor<C::kSlots> slot;
   Cursor<C::kQueryBuffers> buffer;
-  const int rank = C::kPairs ? static_cast<int>(cluster_rank()) : 0;
-  // A pair's second query tile may lie past the end: it is computed and not stored.
-  const int tiles_per_head = C::kPairs ? (args.Gq + 1) / 2 : args.Gq;
-  const int items = C::kPairs ? tiles_per_head * args.B * args.H : args.rows;
-  int item = blockIdx.x / C::kCtas;
+  int item = blockIdx.x;
   int ahead = 0;
   while (true) {
-    // The next item is asked for while this one is worked on. Pairs have equal rows and go round in a fixed order.
-    if (C::kPairs) ahead = item + gridDim.x / C::kCtas;
-    else if (leader) ahead = gridDim.x + atomicAdd(args.next_item, 1);
+    // The next item is asked for while this one is worked on.
+    if (leader) ahead = gridDim.x + atomicAdd(args.next_item, 1);
     Item it;
-    it.row = item >= items ? -1 : !C::kPairs && args.order != nullptr ? __ldg(args.order + item) : item;
+    it.row = item >= args.rows ? -1 : args.order != nullptr ? __ldg(args.order + item) : item;
     if (it.row >= 0) {
-      const int bh = it.row / tiles_per_head;
+      const int bh = it.row / args.Gq;
       it.b = bh / args.H;
       it.h = bh - it.b * args.H;
-      it.q0 = ((it.row - bh * tiles_per_head) * C::kCtas + rank) * kTileQ;
+      it.q0 = (it.row - bh * args.Gq) * kTileQ;
       it.keys = args.key_lengths != nullptr ? __ldg(args.key_lengths + it.b) : args.Sk;
     }
     const int key_tiles = it.row < 0 ? 0 : (it.keys + kTileK - 1) / kTileK;
@@ -233,7 +213,7 @@ __device__ __forceinline__ void produce(const AttendArgs& args, Shared<C>& share
         if (leader) {
           mbarrier_arrive_expect(&shared.full[slot.index], C::kOperandBytes);
           const CUtensorMap* map = C::kMeans && step >= it.list_steps ? &args.k_mean : &args.k;
-          load_keys<C>(shared.ring[slot.index], map, &shared.full[slot.index], k0, k1, head, it.b, rank, keep);
+          load_operand<C>(shared.ring[slot.index], map, &shared.full[slot.index], k0, k1, head, it.b, keep);
         }
         slot.advance();
       }
@@ -242,7 +222,7 @@ __device__ __forceinline__ void produce(const AttendArgs& args, Shared<C>& share
         if (leader) {
           mbarrier_arrive_expect(&shared.full[slot.index], C::kOperandBytes);
           const CUtensorMap* map = C::kMeans && step > it.list_steps ? &args.v_mean : &args.v;
-          load_keys<C>(shared.ring[slot.index], map, &shared.full[slot.index], v0, v1, head, it.b, rank, keep);
+          load_operand<C>(shared.ring[slot.index], map, &shared.full[slot.index], v0, v1, head, it.b, keep);
         }
         slot.advance();
       }
@@ -270,7 +250,7 @@ struct Consumer {
   Cursor<C::kQueryBuffers> buffer;
   int stored = -1;       // query buffer that an output is being copied from
   bool pending = true;   // p holds probabilities whose P V is to come
-  int tested = 0, skipped = 0;
+  int votes = 0, tested = 0, skipped = 0;
 
   float s[kScores];
   float s_ahead[C::kScoresAhead ? kScores : 1];  // of the next step
@@ -294,11 +274,7 @@ struct Consumer {
 
   __device__ __forceinline__ void wait_slot() { mbarrier_wait(&shared.full[slot.index], slot.parity); }
   __device__ __forceinline__ void release(int index) {
-    if constexpr (C::kPairs) {
-      if (lane() < C::kCtas) mbarrier_arrive_remote(&shared.empty[index], lane());
-    } else {
-      if (lane() == 0) mbarrier_arrive(&shared.empty[index]);
-    }
+    if (lane() == 0) mbarrier_arrive(&shared.empty[index]);
   }
 
   // Q fragments, 16 rows per warp: lanes give the rows of four 8x8 matrices (rows 0-7 and 8-15 of columns 0-7, then 8-15).
@@ -389,9 +365,15 @@ struct Consumer {
     release(k_slot);
     if constexpr (kEdit) edit_scores(s, it, index);
     float tile[2], factor[2];
+#if WINNOW_NOMAX
+    softmax.template exponentials<kEdit || C::kPolynomial == 0, C::kPolynomial>(s, args.scale_log2);
+    bool rescale = __any_sync(0xffffffffu, softmax.sum[0] > 1e20f || softmax.sum[1] > 1e20f);
+    if (rescale) { factor[0] = factor[1] = 1e-20f; softmax.sum[0] *= factor[0]; softmax.sum[1] *= factor[1]; softmax.reference_c[0] += 66.43856f; softmax.reference_c[1] += 66.43856f; }
+#else
     RowSoftmax::tile_max(s, tile);
     const bool rescale = softmax.follow(tile, args.scale_log2, args.slack, factor);
     softmax.template exponentials<kEdit || C::kPolynomial == 0, C::kPolynomial>(s, args.scale_log2);
+#endif
     wgmma_wait<0>();
     pin(o);
     pin(s);
@@ -400,19 +382,21 @@ struct Consumer {
     pack_probabilities(s);
   }
 
-  // Whether the whole warpgroup may drop this step. A warp that may not says so and goes on at once: only warps whose own
-  // rows would allow it wait for the others. All warps meet in take_turn() between two votes, so one set of flags is enough.
+  // Whether the whole warpgroup may drop this step. A warp that may not leaves a veto and goes on at once: only warps whose
+  // own rows would allow it wait for the others. All warps meet in take_turn() between two votes, so one veto is enough.
   __device__ __forceinline__ bool vote_skip(const float (&tile)[2]) {
     const bool mine =
         __all_sync(0xffffffffu, tile[0] - softmax.top[0] < args.skip_below && tile[1] - softmax.top[1] < args.skip_below);
-    if (lane() == 0) reinterpret_cast<volatile std::uint8_t*>(&shared.votes[group])[warp()] = mine;
-    __syncwarp();
-    if (!mine) {
-      bar_arrive(kBarGroup + group, 128);
-      return false;
+    volatile int& veto = shared.veto[group];
+    ++votes;
+    if (mine) {
+      bar_sync(kBarGroup + group, 128);
+      return __all_sync(0xffffffffu, veto != votes);
     }
-    bar_sync(kBarGroup + group, 128);
-    return __all_sync(0xffffffffu, *static_cast<volatile std::uint32_t*>(&shared.votes[group]) == 0x01010101u);
+    if (lane() == 0) veto = votes;
+    __syncwarp();
+    bar_arrive(kBarGroup + group, 128);
+    return false;
   }
 
   // The same with the skip test. A dropped step leaves nothing in p (`pending` false): the P V that would follow is not
@@ -662,9 +646,10 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_attend(const __grid_constant
   extern __shared__ std::uint8_t memory[];
   Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory + (-smem_address(memory) & 1023));
   if (threadIdx.x == 0) {
+    shared.veto[0] = shared.veto[1] = 0;
     for (int i = 0; i < C::kSlots; ++i) {
       mbarrier_init(&shared.full[i], 1);
-      mbarrier_init(&shared.empty[i], kConsumerWarps * C::kCtas);
+      mbarrier_init(&shared.empty[i], kConsumerWarps);
     }
     for (int i = 0; i < C::kQueryBuffers; ++i) {
       mbarrier_init(&shared.query_full[i], 1);
@@ -677,7 +662,6 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_attend(const __grid_constant
     prefetch_tensor_map(&args.out);
   }
   __syncthreads();
-  if constexpr (C::kPairs) cluster_sync();  // the other CTA's barriers are ready
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
   if (warp < kProducerThreads / 32) {
     registers_decrease<kProducerRegisters>();
@@ -685,10 +669,6 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_attend(const __grid_constant
   } else {
     registers_increase<kConsumerRegisters>();
     Consumer<C>(args, shared, (warp - kProducerThreads / 32) / 4).run();
-  }
-  if constexpr (C::kPairs) {
-    __syncwarp();
-    cluster_sync();  // no copy or arrival of the other CTA may find this one gone
   }
 }
 
