@@ -110,6 +110,9 @@ def case_dense(libs, name="dense", B=1, S=32768, H=24, D=128, dtype=torch.bfloat
         out = torch.empty_like(q)
         call = lib.call(q, k, v, out, Plan(lib, None, B, H, S, S, D))
         methods[m] = lambda lib=lib, call=call, out=out: lib.run(call)
+        if name == "dense":
+            inv_l = torch.empty(B, H, S, device="cuda")
+            methods[m + " with 1/l"] = lambda lib=lib, c=lib.call(q, k, v, out, Plan(lib, None, B, H, S, S, D), inv_l=inv_l), x=inv_l: lib.run(c)
     if peers:
         methods["cudnn"] = sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v)
         methods["fa2"] = sdpa(SDPBackend.FLASH_ATTENTION, q, k, v)

@@ -25,7 +25,7 @@ class Call(ctypes.Structure):
                 ("offsets", P), ("tiles", P), ("order", P), ("key_lengths", P),
                 ("k_mean", Strided), ("v_mean", Strided), ("mean_bits", P),
                 ("lse", Stats), ("inv_l", Stats), ("scale", F32), ("skip_threshold_log2", F32),
-                ("granules", P), ("next_item", P)]
+                ("granules", P), ("scratch", P)]
 
 
 def ceil_div(a, b):
@@ -77,7 +77,7 @@ class Plan:
 class Library:
     def __init__(self, path):
         self.lib = ctypes.CDLL(path)
-        self.next_item = torch.zeros(1, dtype=torch.int32, device="cuda")
+        self.scratch = None
         self.error = ctypes.create_string_buffer(512)
 
     def _run(self, function, *args):
@@ -105,7 +105,12 @@ class Library:
         c.lse, c.inv_l = stats(lse), stats(inv_l)
         c.scale = q.shape[3] ** -0.5 if scale is None else scale
         c.skip_threshold_log2 = skip
-        c.granules, c.next_item = pointer(granules), pointer(self.next_item)
+        # One scratch for all calls of this library: they run on one stream.
+        words = 4 + 2 * c.B * c.H * ceil_div(c.Sq, TILE_Q)
+        if self.scratch is None or self.scratch.numel() < words:
+            self.old = (getattr(self, "old", None), self.scratch)  # prepared calls still point to it
+            self.scratch = torch.empty(words, dtype=torch.int32, device="cuda")
+        c.granules, c.scratch = pointer(granules), pointer(self.scratch)
         return c
 
     def run(self, call):

@@ -36,7 +36,13 @@ struct AttendArgs {
   std::int64_t lse_stride_b, lse_stride_h, lse_stride_s;
   std::int64_t inv_l_stride_b, inv_l_stride_h, inv_l_stride_s;
 
+  // Work: rows, or *item_count entries of `order`.
+  const std::int32_t* item_count;    // or null
   std::int32_t* next_item;           // [1] zero at launch: hands out work
+  // Rows that must be done again by a safe kernel.
+  std::int32_t* redo_count;          // [1] zero at launch
+  std::int32_t* redo_flags;          // [rows] zero at launch
+  std::int32_t* redo_rows;           // [rows]
   unsigned long long* granules;      // [2] tested, skipped: added to; only with the skip test
 
   int B, H, Hk, Sq, Sk;

@@ -7,9 +7,6 @@
 #include "exec/cuda/launch.h"
 #include "winnow/error.h"
 
-#ifndef WINNOW_SLACK
-#define WINNOW_SLACK 8.f
-#endif
 namespace winnow::sm90 {
 namespace {
 
@@ -55,26 +52,35 @@ CUtensorMap tensor_map(const char* name, const StridedTensor& t, Operand operand
   return map;
 }
 
+// Scratch, in words: the work counters of both kernels and the number of rows to redo, a flag per row, the rows to redo.
+constexpr std::int64_t kCounters = 4;
+
 using Launch = cudaError_t (*)(const AttendArgs&, int, cudaStream_t);
 
 template <class T, int kD>
-Launch choose(bool skip, bool means) {
-  if (skip) return means ? launch<T, kD, true, true> : launch<T, kD, true, false>;
-  return means ? launch<T, kD, false, true> : launch<T, kD, false, false>;
+Launch choose(bool skip, bool means, bool safe) {
+  if (skip && means) return safe ? launch<T, kD, true, true, true> : launch<T, kD, true, true, false>;
+  if (skip) return safe ? launch<T, kD, true, false, true> : launch<T, kD, true, false, false>;
+  if (means) return safe ? launch<T, kD, false, true, true> : launch<T, kD, false, true, false>;
+  return safe ? launch<T, kD, false, false, true> : launch<T, kD, false, false, false>;
 }
 
-Launch choose(const AttendCall& call) {
+Launch choose(const AttendCall& call, bool safe) {
   const bool skip = call.skip_threshold_log2 > -INFINITY;
   const bool means = call.mean_bits != nullptr;
 #ifdef WINNOW_TUNE_ONE
-  return choose<__nv_bfloat16, WINNOW_TUNE_ONE>(skip, means);
+  return choose<__nv_bfloat16, WINNOW_TUNE_ONE>(skip, means, safe);
 #else
-  if (call.operand == Operand::bf16) return call.D == 64 ? choose<__nv_bfloat16, 64>(skip, means) : choose<__nv_bfloat16, 128>(skip, means);
-  return call.D == 64 ? choose<__half, 64>(skip, means) : choose<__half, 128>(skip, means);
+  if (call.operand == Operand::bf16) {
+    return call.D == 64 ? choose<__nv_bfloat16, 64>(skip, means, safe) : choose<__nv_bfloat16, 128>(skip, means, safe);
+  }
+  return call.D == 64 ? choose<__half, 64>(skip, means, safe) : choose<__half, 128>(skip, means, safe);
 #endif
 }
 
 }  // namespace
+
+std::int64_t scratch_words(std::int64_t rows) { return kCounters + 2 * rows; }
 
 std::int64_t mean_words(std::int64_t Sk) { return ((Sk + kTileK - 1) / kTileK + 127) / 128 * 4; }
 
@@ -122,7 +128,6 @@ void attend(const AttendCall& call, CUstream_st* stream) {
   args.inv_l_stride_b = call.inv_l.stride_b;
   args.inv_l_stride_h = call.inv_l.stride_h;
   args.inv_l_stride_s = call.inv_l.stride_s;
-  args.next_item = call.next_item;
   args.granules = reinterpret_cast<unsigned long long*>(call.granules);
   args.B = static_cast<int>(call.B);
   args.H = static_cast<int>(call.H);
@@ -134,8 +139,8 @@ void attend(const AttendCall& call, CUstream_st* stream) {
   args.rows = static_cast<int>(rows);
   args.mean_words = static_cast<int>(mean_words(call.Sk));
   args.scale_log2 = static_cast<float>(call.scale * 1.4426950408889634);
-  // Probabilities then stay below 2^8: far from the largest f16, and their sum over any row far from the largest f32.
-  args.slack = WINNOW_SLACK / args.scale_log2;
+  // Keeps probabilities far from the largest number of the operand type, and sums over any row from the largest f32.
+  args.slack = (call.operand == Operand::f16 ? 8.f : 64.f) / args.scale_log2;
   args.skip_below = call.skip_threshold_log2 / args.scale_log2;
 
   int device = 0, multiprocessors = 0, major = 0, minor = 0;
@@ -147,8 +152,22 @@ void attend(const AttendCall& call, CUstream_st* stream) {
   }
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "device");
   const int ctas = static_cast<int>(std::min<std::int64_t>(rows, multiprocessors));
-  check(cudaMemsetAsync(call.next_item, 0, sizeof(std::int32_t), stream), "next_item");
-  check(choose(call)(args, ctas, stream), "launch");
+  args.next_item = call.scratch;
+  check(cudaMemsetAsync(call.scratch, 0, static_cast<std::size_t>(kCounters + rows) * sizeof(std::int32_t), stream), "scratch");
+  // Only kernels that look at every maximum know 1 / l.
+  if (call.inv_l.data != nullptr && call.skip_threshold_log2 == -INFINITY) {
+    check(choose(call, true)(args, ctas, stream), "launch");
+    return;
+  }
+  args.redo_count = call.scratch + 2;
+  args.redo_flags = call.scratch + kCounters;
+  args.redo_rows = args.redo_flags + rows;
+  check(choose(call, false)(args, ctas, stream), "launch");
+  args.next_item = call.scratch + 1;
+  args.item_count = args.redo_count;
+  args.order = args.redo_rows;
+  args.granules = nullptr;  // counted
+  check(choose(call, true)(args, ctas, stream), "launch");
 }
 
 }  // namespace winnow::sm90

@@ -48,13 +48,16 @@ struct AttendCall {
   // Drop a granule (64 rows x 128 keys) whose logits are all below the running maximum by this much, in log2. -inf: off.
   float skip_threshold_log2 = -__builtin_huge_valf();
   std::uint64_t* granules = nullptr;  // [2] tested and skipped, added to; or null
-  std::int32_t* next_item = nullptr;  // [1] scratch, set by the call
+  std::int32_t* scratch = nullptr;    // [scratch_words(rows)] written by the call
 };
+
+std::int64_t scratch_words(std::int64_t rows);
 
 // 32-bit words of one row of mean_bits: 4 per 128 key tiles.
 std::int64_t mean_words(std::int64_t Sk);
 
-// Throws Error if the shape, alignment or device does not fit.
+// Two launches: the second does again what the first could not, usually nothing (see RowSoftmax), and one if inv_l is asked
+// for without a skip test. Throws Error if the shape, alignment or device does not fit.
 void attend(const AttendCall& call, CUstream_st* stream);
 
 // order: [B*H*Gq] rows sorted for the work queue: groups of heads whose K and V share the L2 cache, one group after another,

@@ -10,7 +10,7 @@
 namespace winnow::sm90 {
 
 // T: __nv_bfloat16 or __half; kD: 64 or 128; see AttendConfig. `ctas`: at most one per multiprocessor.
-template <class T, int kD, bool kSkip, bool kMeans>
+template <class T, int kD, bool kSkip, bool kMeans, bool kSafe>
 cudaError_t launch(const AttendArgs& args, int ctas, cudaStream_t stream);
 
 }  // namespace winnow::sm90

@@ -148,19 +148,6 @@ __device__ __forceinline__ float ex2(float x) {
   return y;
 }
 
-// 2^x for x <= 127 without the special-function unit: round to an integer by adding 1.5 * 2^23, the minimax cubic
-// on [-0.5, 0.5] (relative error 7.5e-5, a third of the smallest rounding to f16), and the integer added to the exponent field. Below -126 the
-// result is some number under 2^-125, not zero; NaN gives a number past the range of bf16.
-__device__ __forceinline__ float ex2_polynomial(float x) {
-  constexpr float kRound = 12582912.f;
-  float clamped;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(clamped) : "f"(x), "f"(-126.f));
-  const float rounded = clamped + kRound;
-  const float f = clamped - (rounded - kRound);
-  const float p = fmaf(fmaf(fmaf(0.055171669f, f, 0.24261112f), f, 0.69326099f), f, 0.99992807f);
-  return __int_as_float(__float_as_int(p) + (__float_as_int(rounded) << 23));
-}
-
 // Two floats as packed 16-bit, `lo` in the low half: the order of wgmma's fragments.
 template <class T>
 __device__ __forceinline__ std::uint32_t pack(float lo, float hi);

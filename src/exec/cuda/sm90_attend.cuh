@@ -10,50 +10,35 @@
 // A row is done by one CTA in a fixed order of steps: results do not depend on scheduling.
 #pragma once
 
+#include <type_traits>
+
 #include "exec/cuda/attend_args.h"
 #include "exec/cuda/softmax.cuh"
 #include "exec/cuda/wgmma.cuh"
 
 namespace winnow::sm90 {
 
-#ifndef WINNOW_QREG
-#define WINNOW_QREG 1
-#endif
-#ifndef WINNOW_TURNS
-#define WINNOW_TURNS 1
-#endif
-#ifndef WINNOW_POLY
-#define WINNOW_POLY 0
-#endif
-#ifndef WINNOW_AHEAD
-#define WINNOW_AHEAD 1
-#endif
-#ifndef WINNOW_NOMAX
-#define WINNOW_NOMAX 0
-#endif
-#ifndef WINNOW_QBUF
-#define WINNOW_QBUF 2
-#endif
-
-template <class Element, int kHeadDim, bool kSkipTest, bool kWithMeans>
+// kSafe: the exponents' reference follows the maximum of every tile before its exponentials. Otherwise it follows the sums
+// (see RowSoftmax), and rows whose sums have overflowed are listed to be done again by a safe kernel.
+template <class Element, int kHeadDim, bool kSkipTest, bool kWithMeans, bool kSafeReference>
 struct AttendConfig {
   using T = Element;
   static constexpr int kD = kHeadDim;
   static constexpr bool kSkip = kSkipTest;
   static constexpr bool kMeans = kWithMeans;
-  static constexpr bool kScoresAhead = WINNOW_AHEAD && kD == 64 && !kSkip;
+  static constexpr bool kSafe = kSafeReference;
+  static constexpr bool kTop = kSkip || kSafe;  // knows the true maximum, for 1 / l
   // Spares the tensor cores' reads of Q from shared memory: 4 % of a call's energy, and energy is what limits the clock. With
   // everything else switched on there is no room for it.
-  static constexpr bool kQueryInRegisters = WINNOW_QREG && !kScoresAhead && !(kSkip && kMeans);
-  static constexpr bool kTakeTurns = WINNOW_TURNS && !(WINNOW_AHEAD && kD == 64 && !kSkip);
-  static constexpr int kPolynomial = kD == 64 ? WINNOW_POLY : 0;
+  static constexpr bool kQueryInRegisters = !(kSkip && kMeans);
 
-  static constexpr int kSlabs = kD / kBoxCols;                    // 64-column slabs of an operand
-  static constexpr int kBoxBytes = kBoxRows * kBoxCols * 2;       // 8 KB
-  static constexpr int kSlabBytes = 2 * kBoxBytes;                // 128 rows of a slab
-  static constexpr int kOperandBytes = kSlabs * kSlabBytes;       // one 128-row operand: 32 KB at D = 128
-  static constexpr int kQueryBuffers = WINNOW_QBUF;
-  static constexpr int kSlots = 224 * 1024 / kOperandBytes - kQueryBuffers > 12 ? 12 : 224 * 1024 / kOperandBytes - kQueryBuffers;
+  static constexpr int kSlabs = kD / kBoxCols;               // 64-column slabs of an operand
+  static constexpr int kBoxBytes = kBoxRows * kBoxCols * 2;  // 8 KB
+  static constexpr int kSlabBytes = 2 * kBoxBytes;           // 128 rows of a slab
+  static constexpr int kOperandBytes = kSlabs * kSlabBytes;  // one 128-row operand: 32 KB at D = 128
+  // Two, so that a row's Q arrives while the row before is worked on and O leaves while the next one is: one was 9 % slower.
+  static constexpr int kQueryBuffers = 2;
+  static constexpr int kSlots = kD == 128 ? 5 : 10;  // of K and V: what 227 KB allow at D = 128
 };
 
 // What the producer tells the consumers about a row.
@@ -72,6 +57,7 @@ struct Shared {
   alignas(1024) std::uint8_t ring[C::kSlots][C::kOperandBytes];
   alignas(8) std::uint64_t full[C::kSlots], empty[C::kSlots];
   std::uint64_t query_full[C::kQueryBuffers], query_empty[C::kQueryBuffers];
+  std::uint64_t item_empty[C::kQueryBuffers];
   Item item[C::kQueryBuffers];
   int veto[2];  // skip test, of each warpgroup: the last vote that a warp was against
 };
@@ -144,13 +130,14 @@ __device__ __forceinline__ void produce(const AttendArgs& args, Shared<C>& share
   const std::uint64_t stream = l2_evict_first();
   Cursor<C::kSlots> slot;
   Cursor<C::kQueryBuffers> buffer;
+  const int items = args.item_count != nullptr ? *args.item_count : args.rows;
   int item = blockIdx.x;
   int ahead = 0;
   while (true) {
     // The next item is asked for while this one is worked on.
     if (leader) ahead = gridDim.x + atomicAdd(args.next_item, 1);
     Item it;
-    it.row = item >= args.rows ? -1 : args.order != nullptr ? __ldg(args.order + item) : item;
+    it.row = item >= items ? -1 : args.order != nullptr ? __ldg(args.order + item) : item;
     if (it.row >= 0) {
       const int bh = it.row / args.Gq;
       it.b = bh / args.H;
@@ -179,6 +166,7 @@ __device__ __forceinline__ void produce(const AttendArgs& args, Shared<C>& share
     it.steps = it.list_steps + (C::kMeans ? (key_tiles + kStepKeys - 1) / kStepKeys : 0);
 
     mbarrier_wait(&shared.query_empty[buffer.index], buffer.parity ^ 1);
+    mbarrier_wait(&shared.item_empty[buffer.index], buffer.parity ^ 1);
     if (leader) {
       std::uint64_t* full = &shared.query_full[buffer.index];
       shared.item[buffer.index] = it;
@@ -235,6 +223,13 @@ __device__ __forceinline__ void produce(const AttendArgs& args, Shared<C>& share
 
 // ---- consumers ------------------------------------------------------------------------------------------------------
 
+// Sums past this move the reference. Below it probabilities, of which none is larger than its sum, fit the operand type and
+// their products the f32 accumulators.
+template <class T>
+__device__ constexpr float sum_limit() {
+  return std::is_same_v<T, __half> ? 0x1p14f : 0x1p64f;
+}
+
 template <class C>
 struct Consumer {
   using T = typename C::T;
@@ -253,7 +248,6 @@ struct Consumer {
   int votes = 0, tested = 0, skipped = 0;
 
   float s[kScores];
-  float s_ahead[C::kScoresAhead ? kScores : 1];  // of the next step
   float o[kOutputs];
   std::uint32_t p[kKeySteps][4];
   std::uint32_t query[C::kQueryInRegisters ? kQuerySteps : 1][4];
@@ -265,12 +259,8 @@ struct Consumer {
   __device__ __forceinline__ int warp() const { return threadIdx.x / 32 % 4; }
 
   // Turns at the tensor cores: wait for mine, hand over to the other warpgroup.
-  __device__ __forceinline__ void take_turn() {
-    if constexpr (C::kTakeTurns) bar_sync(kBarTurn + group, kConsumerThreads);
-  }
-  __device__ __forceinline__ void pass_turn() {
-    if constexpr (C::kTakeTurns) bar_arrive(kBarTurn + (group ^ 1), kConsumerThreads);
-  }
+  __device__ __forceinline__ void take_turn() { bar_sync(kBarTurn + group, kConsumerThreads); }
+  __device__ __forceinline__ void pass_turn() { bar_arrive(kBarTurn + (group ^ 1), kConsumerThreads); }
 
   __device__ __forceinline__ void wait_slot() { mbarrier_wait(&shared.full[slot.index], slot.parity); }
   __device__ __forceinline__ void release(int index) {
@@ -347,6 +337,21 @@ struct Consumer {
     }
   }
 
+  // s <- probabilities. Returns whether o must be multiplied by `factor`.
+  __device__ __forceinline__ bool take_probabilities(float (&factor)[2]) {
+    bool rescale = false;
+    if constexpr (C::kTop) {
+      float tile[2];
+      RowSoftmax::tile_max(s, tile);
+      softmax.raise_top(tile);
+      if constexpr (C::kSafe) rescale = softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
+      if constexpr (C::kSkip) softmax.share_top();
+    }
+    softmax.exponentials(s, args.scale_log2);
+    if constexpr (!C::kSafe) rescale = softmax.follow_sums(s, sum_limit<T>(), factor);
+    return rescale;
+  }
+
   // One step after the first; the probabilities of the step before are in p.
   template <bool kEdit>
   __device__ __forceinline__ void step(const Item& it, int index) {
@@ -364,16 +369,8 @@ struct Consumer {
     pin(s);
     release(k_slot);
     if constexpr (kEdit) edit_scores(s, it, index);
-    float tile[2], factor[2];
-#if WINNOW_NOMAX
-    softmax.template exponentials<kEdit || C::kPolynomial == 0, C::kPolynomial>(s, args.scale_log2);
-    bool rescale = __any_sync(0xffffffffu, softmax.sum[0] > 1e20f || softmax.sum[1] > 1e20f);
-    if (rescale) { factor[0] = factor[1] = 1e-20f; softmax.sum[0] *= factor[0]; softmax.sum[1] *= factor[1]; softmax.reference_c[0] += 66.43856f; softmax.reference_c[1] += 66.43856f; }
-#else
-    RowSoftmax::tile_max(s, tile);
-    const bool rescale = softmax.follow(tile, args.scale_log2, args.slack, factor);
-    softmax.template exponentials<kEdit || C::kPolynomial == 0, C::kPolynomial>(s, args.scale_log2);
-#endif
+    float factor[2];
+    const bool rescale = take_probabilities(factor);
     wgmma_wait<0>();
     pin(o);
     pin(s);
@@ -382,11 +379,17 @@ struct Consumer {
     pack_probabilities(s);
   }
 
-  // Whether the whole warpgroup may drop this step. A warp that may not leaves a veto and goes on at once: only warps whose
-  // own rows would allow it wait for the others. All warps meet in take_turn() between two votes, so one veto is enough.
-  __device__ __forceinline__ bool vote_skip(const float (&tile)[2]) {
-    const bool mine =
-        __all_sync(0xffffffffu, tile[0] - softmax.top[0] < args.skip_below && tile[1] - softmax.top[1] < args.skip_below);
+  // Whether the whole warpgroup may drop this step. One score that is too large decides against it: a quarter of them mostly
+  // holds one. A warp that is against it leaves a veto and goes on at once: only warps whose own rows would allow it wait for
+  // the others. All warps meet in take_turn() between two votes, so one veto is enough.
+  __device__ __forceinline__ bool vote_skip() {
+    float tile[2] = {-kInf, -kInf};
+    RowSoftmax::raise_tile_max<0, kScores / 4>(s, tile);
+    bool mine = all_below(tile);
+    if (mine) {
+      RowSoftmax::raise_tile_max<kScores / 4, kScores>(s, tile);
+      mine = all_below(tile);
+    }
     volatile int& veto = shared.veto[group];
     ++votes;
     if (mine) {
@@ -397,6 +400,9 @@ struct Consumer {
     __syncwarp();
     bar_arrive(kBarGroup + group, 128);
     return false;
+  }
+  __device__ __forceinline__ bool all_below(const float (&tile)[2]) const {
+    return __all_sync(0xffffffffu, tile[0] - softmax.top[0] < args.skip_below && tile[1] - softmax.top[1] < args.skip_below);
   }
 
   // The same with the skip test. A dropped step leaves nothing in p (`pending` false): the P V that would follow is not
@@ -423,15 +429,10 @@ struct Consumer {
     pin(s);
     release(k_slot);
     if constexpr (kEdit) edit_scores(s, it, index);
-    float tile[2], factor[2];
-    RowSoftmax::tile_max(s, tile);
-    const bool skip = !kEdit && vote_skip(tile);  // means are never skipped
+    const bool skip = !kEdit && vote_skip();  // means are never skipped
+    float factor[2];
     bool rescale = false;
-    if (!skip) {
-      rescale = softmax.follow(tile, args.scale_log2, args.slack, factor);
-      softmax.share_top();
-      softmax.template exponentials<kEdit || C::kPolynomial == 0, C::kPolynomial>(s, args.scale_log2);
-    }
+    if (!skip) rescale = take_probabilities(factor);
     wgmma_wait<0>();
     pin(o);
     pin(s);
@@ -444,70 +445,6 @@ struct Consumer {
     skipped += skip && it.q0 + group * 64 < args.Sq;
   }
 
-  // Head dim 64: products take half as long as exponentials, and there are registers for two score tiles. The scores of the
-  // next step are issued with the P V of the step before, so that both hide behind the exponentials of this one and a
-  // warpgroup never waits for a product. Nothing is in flight between two calls: ptxas serialises wgmmas otherwise.
-  // In: scores of step `index` in `now`, probabilities of the step before in p. Out: the same, one step on.
-  template <bool kHasPrevious, bool kHasNext>
-  __device__ __forceinline__ void step_ahead(float (&now)[kScores], float (&next)[kScores], const Item& it, int index) {
-    const int v_slot = slot.index;
-    if constexpr (kHasPrevious) {
-      wait_slot();
-      issue_output(v_slot);
-      slot.advance();
-    }
-    const int k_slot = slot.index;
-    if constexpr (kHasNext) {
-      wait_slot();
-      issue_scores(next, k_slot);
-      slot.advance();
-    }
-    if (!kHasPrevious || C::kMeans) edit_scores(now, it, index);
-    float tile[2], factor[2];
-    RowSoftmax::tile_max(now, tile);
-    const bool rescale = softmax.follow(tile, args.scale_log2, args.slack, factor);
-    softmax.template exponentials<true, 0>(now, args.scale_log2);
-    if constexpr (kHasPrevious || kHasNext) wgmma_wait<0>();
-    pin(o);
-    pin(now);
-    if constexpr (kHasNext) pin(next);
-    if constexpr (kHasPrevious) release(v_slot);
-    if constexpr (kHasNext) release(k_slot);
-    if (kHasPrevious && rescale) rescale_output(factor);
-    pack_probabilities(now);
-  }
-  __device__ __forceinline__ void row_ahead(const Item& it) {
-    wait_slot();
-    issue_scores(s, slot.index);
-    retire_store();
-    wgmma_wait<0>();
-    pin(s);
-    release(slot.index);
-    slot.advance();
-    if (it.steps == 1) {
-      step_ahead<false, false>(s, s_ahead, it, 0);
-    } else {
-      step_ahead<false, true>(s, s_ahead, it, 0);
-      int index = 1;
-      for (; index + 2 < it.steps; index += 2) {
-        step_ahead<true, true>(s_ahead, s, it, index);
-        step_ahead<true, true>(s, s_ahead, it, index + 1);
-      }
-      if (index + 1 < it.steps) {
-        step_ahead<true, true>(s_ahead, s, it, index++);
-#pragma unroll
-        for (int i = 0; i < kScores; ++i) s_ahead[i] = s[i];
-      }
-      step_ahead<true, false>(s_ahead, s, it, index);
-    }
-    wait_slot();
-    issue_output(slot.index);
-    wgmma_wait<0>();
-    pin(o);
-    release(slot.index);
-    slot.advance();
-  }
-
   __device__ __forceinline__ void row(const Item& it) {
     wait_slot();
     issue_scores(s, slot.index);
@@ -517,10 +454,13 @@ struct Consumer {
     release(slot.index);
     slot.advance();
     edit_scores(s, it, 0);
+    // The reference starts at the true maximum.
     float tile[2], factor[2];
     RowSoftmax::tile_max(s, tile);
-    softmax.follow(tile, args.scale_log2, args.slack, factor);
-    softmax.template exponentials<true, 0>(s, args.scale_log2);
+    softmax.raise_top(tile);
+    softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
+    if constexpr (!C::kSafe) softmax.require_reference();
+    softmax.exponentials(s, args.scale_log2);
     if constexpr (C::kSkip) {
       softmax.share_top();
       // Rows past the end are in favour.
@@ -576,11 +516,16 @@ struct Consumer {
           if (args.lse != nullptr) {
             args.lse[it.b * args.lse_stride_b + it.h * args.lse_stride_h + q * args.lse_stride_s] = softmax.lse(r);
           }
-          if (args.inv_l != nullptr) {
+          if (C::kTop && args.inv_l != nullptr) {
             args.inv_l[it.b * args.inv_l_stride_b + it.h * args.inv_l_stride_h + q * args.inv_l_stride_s] =
                 softmax.inv_l(r, args.scale_log2);
           }
         }
+      }
+    }
+    if constexpr (!C::kSafe) {
+      if (__any_sync(0xffffffffu, softmax.lost) && lane() == 0 && atomicExch(args.redo_flags + it.row, 1) == 0) {
+        args.redo_rows[atomicAdd(args.redo_count, 1)] = it.row;
       }
     }
     // All warps of the group are past their reads of Q, whose rows O now takes.
@@ -606,31 +551,26 @@ struct Consumer {
       tma_store_commit();
     }
     stored = buffer.index;
-    if constexpr (C::kQueryBuffers == 1) retire_store();
   }
 
   __device__ __forceinline__ void run() {
-    if (C::kTakeTurns && group == 1) bar_arrive(kBarTurn, kConsumerThreads);
+    if (group == 1) bar_arrive(kBarTurn, kConsumerThreads);
     while (true) {
       mbarrier_wait(&shared.query_full[buffer.index], buffer.parity);
       const Item it = shared.item[buffer.index];
+      mbarrier_arrive(&shared.item_empty[buffer.index]);
       if (it.row < 0) break;
       if constexpr (C::kQueryInRegisters) load_query();
       softmax.reset();
 #pragma unroll
       for (int i = 0; i < kOutputs; ++i) o[i] = 0.f;
-      if (it.steps == 0) {
-        retire_store();
-      } else if constexpr (C::kScoresAhead) {
-        row_ahead(it);
-      } else {
-        row(it);
-      }
+      if (it.steps == 0) retire_store();
+      else row(it);
       write_output(it);
       buffer.advance();
     }
     // The last turn that was passed to group 0 is taken, so that the barrier ends as it began.
-    if (C::kTakeTurns && group == 0) bar_sync(kBarTurn, kConsumerThreads);
+    if (group == 0) bar_sync(kBarTurn, kConsumerThreads);
     if (threadIdx.x % 128 == 0) {
       tma_store_wait();
       if (C::kSkip && args.granules != nullptr) {
@@ -654,6 +594,7 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_attend(const __grid_constant
     for (int i = 0; i < C::kQueryBuffers; ++i) {
       mbarrier_init(&shared.query_full[i], 1);
       mbarrier_init(&shared.query_empty[i], 2);  // one thread of each warpgroup
+      mbarrier_init(&shared.item_empty[i], kConsumerThreads);
     }
     mbarrier_init_fence();
     prefetch_tensor_map(&args.q);

@@ -6,9 +6,9 @@
 
 namespace winnow::sm90 {
 
-template <class T, int kD, bool kSkip, bool kMeans>
+template <class T, int kD, bool kSkip, bool kMeans, bool kSafe>
 cudaError_t launch(const AttendArgs& args, int ctas, cudaStream_t stream) {
-  using C = AttendConfig<T, kD, kSkip, kMeans>;
+  using C = AttendConfig<T, kD, kSkip, kMeans, kSafe>;
   constexpr int kBytes = sizeof(Shared<C>) + 1024;  // dynamic shared memory is 16-byte aligned, the swizzle needs 1024
   static_assert(kBytes <= 227 * 1024, "more shared memory than a CTA can have on sm_90");
   // Per device and idempotent, so no lock: set on every call, below a microsecond.

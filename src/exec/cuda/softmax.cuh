@@ -21,14 +21,17 @@ __device__ __forceinline__ float quad_sum(float x) {
 
 // Scores are raw q.k products; c = scale * log2(e) turns them into exponents of 2.
 //
-// Sums are kept relative to `reference`, which follows the row maximum lazily: it moves only when some row of the warp has
-// grown by more than `slack`, chosen so that probabilities stay below 2^8. In the common case a tile then needs no
-// shuffle and no pass over O; the result does not depend on it beyond rounding. `top` is the true maximum.
+// Sums are kept relative to a reference, which starts at the maximum of the row's first tile and moves rarely. Every result
+// is a quotient of such sums, so that it depends on the reference by rounding only.
+//   follow_maximum: before the exponentials, by the tile's maximum, when a row of the warp has outgrown it by `slack`.
+//   follow_sums: after the exponentials, when a sum has become large. Needs no maximum, a fifth of the instructions of a step,
+//   but a row that grows by more than 2^100 within one tile is lost.
 struct RowSoftmax {
-  float reference[2];    // the same in the four lanes of a quad
-  float reference_c[2];  // reference * c; 0 while nothing has been seen
+  float reference[2];    // the maximum that it was last set to, the same in the four lanes of a quad; -inf: none yet
+  float reference_c[2];  // the reference as an exponent of 2; 0 while there is none
   float top[2];          // this lane's part of the true maximum
-  float sum[2];          // this lane's part of sum exp2(c * (score - reference))
+  float sum[2];          // this lane's part of sum exp2(c * score - reference_c)
+  bool lost;             // the sums have overflowed
 
   __device__ __forceinline__ void reset() {
 #pragma unroll
@@ -36,28 +39,42 @@ struct RowSoftmax {
       reference[r] = top[r] = -kInf;
       reference_c[r] = sum[r] = 0.f;
     }
+    lost = false;
   }
 
-  // Two chains per row: one dependent chain of 32 would be longer than the tile's exponentials can hide.
-  template <int kN>
-  static __device__ __forceinline__ void tile_max(const float (&s)[kN], float (&tile)[2]) {
-    float part[4] = {s[0], s[1], s[2], s[3]};
+  // tile <- max(tile, scores kBegin .. kEnd - 1 of s). Two chains per row.
+  template <int kBegin, int kEnd, int kN>
+  static __device__ __forceinline__ void raise_tile_max(const float (&s)[kN], float (&tile)[2]) {
+    float part[4] = {tile[0], s[kBegin + 1], tile[1], s[kBegin + 3]};
 #pragma unroll
-    for (int i = 4; i < kN; i += 4) {
+    for (int i = kBegin; i < kEnd; i += 4) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) part[j] = fmaxf(part[j], s[i + j]);
     }
     tile[0] = fmaxf(part[0], part[1]);
     tile[1] = fmaxf(part[2], part[3]);
   }
+  template <int kN>
+  static __device__ __forceinline__ void tile_max(const float (&s)[kN], float (&tile)[2]) {
+    tile[0] = s[0];
+    tile[1] = s[2];
+    raise_tile_max<0, kN>(s, tile);
+  }
 
-  // Takes the tile's maxima (this lane's part) in. Returns whether sums were rescaled: O must then be multiplied by
-  // `factor`. The answer is the same in the whole warp.
-  __device__ __forceinline__ bool follow(float (&tile)[2], float c, float slack, float (&factor)[2]) {
-    const bool grown = tile[0] > reference[0] + slack || tile[1] > reference[1] + slack;
+  __device__ __forceinline__ void raise_top(const float (&tile)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) top[r] = fmaxf(top[r], tile[r]);
-    if (!__any_sync(0xffffffffu, grown)) return false;
+  }
+  // Every lane of a quad learns the row's maximum.
+  __device__ __forceinline__ void share_top() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) top[r] = quad_max(top[r]);
+  }
+
+  // `tile`: this lane's part of the tile's maxima. Returns whether sums were rescaled: O must then be multiplied by `factor`.
+  // The answer is the same in the whole warp.
+  __device__ __forceinline__ bool follow_maximum(const float (&tile)[2], float c, float slack, float (&factor)[2]) {
+    if (!__any_sync(0xffffffffu, tile[0] > reference[0] + slack || tile[1] > reference[1] + slack)) return false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float next = fmaxf(reference[r], quad_max(tile[r]));
@@ -70,38 +87,44 @@ struct RowSoftmax {
     return true;
   }
 
-  // s <- exp2(c * (s - reference)), and its sums. Unless kExact, columns i of 8 with i % 8 < kPolynomial of each lane's
-  // pairs go to the FMA units.
-  template <bool kExact, int kPolynomial, int kN>
+  // s: the tile's exponentials, already in the sums; rescaled too. `factor` is a power of 2: nothing is rounded.
+  template <int kN>
+  __device__ __forceinline__ bool follow_sums(float (&s)[kN], float limit, float (&factor)[2]) {
+    if (!__any_sync(0xffffffffu, sum[0] > limit || sum[1] > limit)) return false;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float most = quad_max(sum[r]);
+      lost |= most > 0x1p100f;
+      const int exponent = most > limit ? min((__float_as_int(most) >> 23) - 127, 100) : 0;
+      factor[r] = __int_as_float((127 - exponent) << 23);
+      reference_c[r] += static_cast<float>(exponent);
+      sum[r] *= factor[r];
+    }
+#pragma unroll
+    for (int i = 0; i < kN; ++i) s[i] *= factor[i / 2 % 2];
+    return true;
+  }
+  // Without a finite score in the first tile there is no reference for follow_sums() to start from.
+  __device__ __forceinline__ void require_reference() { lost |= reference[0] == -kInf || reference[1] == -kInf; }
+
+  // s <- exp2(c * s - reference_c), and its sums.
+  template <int kN>
   __device__ __forceinline__ void exponentials(float (&s)[kN], float c) {
 #pragma unroll
     for (int i = 0; i < kN; i += 4) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const float x = fmaf(s[i + 2 * r + e], c, -reference_c[r]);
-          s[i + 2 * r + e] = !kExact && (i / 4 * 2 + e) % 8 < kPolynomial ? ex2_polynomial(x) : ex2(x);
-        }
-        sum[r] += s[i + 2 * r];
-        sum[r] += s[i + 2 * r + 1];
+      for (int j = 0; j < 4; ++j) {
+        s[i + j] = ex2(fmaf(s[i + j], c, -reference_c[j / 2]));
+        sum[j / 2] += s[i + j];
       }
     }
-  }
-
-  // The skip test compares with the whole row's maximum.
-  __device__ __forceinline__ void share_top() {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) top[r] = quad_max(top[r]);
   }
 
   // Row sums over the quad; afterwards every lane of it holds the row's values.
   __device__ __forceinline__ void finish() {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      sum[r] = quad_sum(sum[r]);
-      top[r] = quad_max(top[r]);
-    }
+    for (int r = 0; r < 2; ++r) sum[r] = quad_sum(sum[r]);
+    share_top();
   }
   // 1 / sum, 0 for a row without keys.
   __device__ __forceinline__ float normaliser(int r) const { return sum[r] == 0.f ? 0.f : 1.f / sum[r]; }

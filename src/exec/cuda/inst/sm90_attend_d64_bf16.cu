@@ -1,11 +1,15 @@
-// Head dim 64, bf16: {no skip test, skip test} x {drop, means}.
+// Head dim 64, bf16: {no skip test, skip test} x {drop, means} x {reference follows sums, maxima}.
 #include "exec/cuda/sm90_launch.cuh"
 
 namespace winnow::sm90 {
 
-template cudaError_t launch<__nv_bfloat16, 64, false, false>(const AttendArgs&, int, cudaStream_t);
-template cudaError_t launch<__nv_bfloat16, 64, false, true>(const AttendArgs&, int, cudaStream_t);
-template cudaError_t launch<__nv_bfloat16, 64, true, false>(const AttendArgs&, int, cudaStream_t);
-template cudaError_t launch<__nv_bfloat16, 64, true, true>(const AttendArgs&, int, cudaStream_t);
+template cudaError_t launch<__nv_bfloat16, 64, false, false, false>(const AttendArgs&, int, cudaStream_t);
+template cudaError_t launch<__nv_bfloat16, 64, false, false, true>(const AttendArgs&, int, cudaStream_t);
+template cudaError_t launch<__nv_bfloat16, 64, false, true, false>(const AttendArgs&, int, cudaStream_t);
+template cudaError_t launch<__nv_bfloat16, 64, false, true, true>(const AttendArgs&, int, cudaStream_t);
+template cudaError_t launch<__nv_bfloat16, 64, true, false, false>(const AttendArgs&, int, cudaStream_t);
+template cudaError_t launch<__nv_bfloat16, 64, true, false, true>(const AttendArgs&, int, cudaStream_t);
+template cudaError_t launch<__nv_bfloat16, 64, true, true, false>(const AttendArgs&, int, cudaStream_t);
+template cudaError_t launch<__nv_bfloat16, 64, true, true, true>(const AttendArgs&, int, cudaStream_t);
 
 }  // namespace winnow::sm90
