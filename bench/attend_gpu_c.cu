@@ -23,7 +23,7 @@ using namespace winnow::sm90;
 extern "C" {
 
 int winnow_gpu_attend(const AttendCall* call, void* stream, char* error, int error_size) {
-  return guarded(error, error_size, [&] { attend(*call, static_cast<CUstream_st*>(stream)); });
+  return guarded(error, error_size, [&] { launch_attend(*call, static_cast<CUstream_st*>(stream)); });
 }
 
 int winnow_gpu_order_rows(const std::int64_t* offsets, std::int32_t* order, std::int64_t rows, std::int64_t rows_per_group, void* stream,

@@ -126,7 +126,7 @@ def check(lib, name, B, Sq, Sk, H, Hk, D, dtype=torch.bfloat16, layout="bshd", d
         r = rel(got, ref)
         lse_ok = bool((lse.double()[none] == -math.inf).all())
         lse_err = (lse.double() - ref_lse)[some].abs().max().item() if some.any() else 0.0
-        lse_tol = 1e-4 + 3e-7 * ref_lse[some].abs().max().item() if some.any() else 0
+        lse_tol = 1e-4 + 1e-6 * ref_lse[some].abs().max().item() if some.any() else 0
         inv_err, inv_ok = 0.0, True
         if with_inv_l and some.any():
             inv_err = ((inv_l.double() - ref_inv).abs() / ref_inv.clamp(min=1e-12))[some].max().item()
@@ -175,7 +175,7 @@ def structure(lib, D):
 
 def exactness(lib, D, dtype):
     """Bitwise: the full list and the dense plan, every repetition, every order of work, skip threshold far below every score."""
-    for S, H in ((1000, 3), (4096 + 64, 3), (1100, 16)):
+    for S, H in ((1000, 3), (4096 + 64, 3), (1100, 32)):
         B = 2
         q, k, v = make(B, S, S, H, H, D, dtype, "bshd", seed=3)
         Gq, Gk = ceil_div(S, TILE_Q), ceil_div(S, TILE_K)
@@ -234,7 +234,7 @@ def skip_reference(q, k, v, keep, scale, threshold):
 
 def skipping(lib, D):
     for gain, threshold in ((4.0, -6.0), (6.0, -2.0), (3.0, 0.0), (1.0, -3.0)):
-        for density, H in ((None, 2), (None, 20), (0.5, 2)):
+        for density, H in ((None, 2), (None, 70 if gain == 4.0 else 3), (0.5, 2)):
             B, S = 1, 1000
             torch.manual_seed(1)
             q, k, v = make(B, S, S, H, H, D, torch.bfloat16, "bshd", gain, seed=5)
@@ -273,11 +273,11 @@ def mini(lib):
     """Every kernel once at S = 256, for compute-sanitizer."""
     for D in DIMS:
         check(lib, f"D{D} dense", 1, 250, 256, 2, 2, D)
-        check(lib, f"D{D} more items than CTAs", 1, 250, 250, 70, 70, D)
+        check(lib, f"D{D} many dense rows", 1, 250, 250, 270, 270, D)
         check(lib, f"D{D} lists", 2, 256, 250, 2, 1, D, density=0.5, empty=True)
         check(lib, f"D{D} means", 1, 256, 250, 2, 2, D, density=0.5, means=True)
         check(lib, f"D{D} skip", 1, 256, 250, 2, 2, D, density=0.7, skip=-1e30)
-        check(lib, f"D{D} redo", 1, 250, 250, 70, 70, D, gain=300.0)
+        check(lib, f"D{D} redo", 1, 250, 250, 2, 2, D, gain=300.0)
         check(lib, f"D{D} skip means", 1, 256, 250, 2, 2, D, density=0.5, means=True, skip=-1e30)
 
 
@@ -303,8 +303,10 @@ def main():
             for S in (65, 128, 1000, 2049, 4096):
                 for density in (0.05, 0.3, 0.7):
                     check(lib, f"{n} density {density} S{S}", 1, S, S, 3, 3, D, dtype, density=density)
-            check(lib, f"{n} more items than CTAs", 2, 1025, 1025, 16, 4, D, dtype)
-            check(lib, f"{n} more items than CTAs, lengths", 2, 1000, 1000, 16, 4, D, dtype, lengths=[333, 1000])
+            for S in (1025, 1100):  # an odd and an even number of query tiles; enough of them for pairs of CTAs
+                check(lib, f"{n} many dense rows S{S}", 2, S, S, 40, 20, D, dtype)
+            check(lib, f"{n} many dense rows, lengths", 2, 1000, 1000, 40, 4, D, dtype, lengths=[333, 1000])
+            check(lib, f"{n} many dense rows, growing scores", 2, 1000, 1000, 40, 4, D, dtype, peak=300.0)
             check(lib, f"{n} empty rows", 2, 1000, 1000, 4, 2, D, dtype, density=0.3, empty=True)
             for layout in ("bhsd", "slice"):
                 check(lib, f"{n} {layout}", 2, 777, 1337, 4, 2, D, dtype, layout, density=0.5)

@@ -7,6 +7,9 @@
 #include "exec/cuda/launch.h"
 #include "winnow/error.h"
 
+#ifndef WINNOW_PAIRS
+#define WINNOW_PAIRS 1
+#endif
 namespace winnow::sm90 {
 namespace {
 
@@ -55,26 +58,28 @@ CUtensorMap tensor_map(const char* name, const StridedTensor& t, Operand operand
 // Scratch, in words: the work counters of both kernels and the number of rows to redo, a flag per row, the rows to redo.
 constexpr std::int64_t kCounters = 4;
 
-using Launch = cudaError_t (*)(const AttendArgs&, int, cudaStream_t);
+using Launch = cudaError_t (*)(const KernelArgs&, int, cudaStream_t);
+
+struct Variant {
+  bool skip, means, safe, pairs;
+};
 
 template <class T, int kD>
-Launch choose(bool skip, bool means, bool safe) {
-  if (skip && means) return safe ? launch<T, kD, true, true, true> : launch<T, kD, true, true, false>;
-  if (skip) return safe ? launch<T, kD, true, false, true> : launch<T, kD, true, false, false>;
-  if (means) return safe ? launch<T, kD, false, true, true> : launch<T, kD, false, true, false>;
-  return safe ? launch<T, kD, false, false, true> : launch<T, kD, false, false, false>;
+Launch choose(const Variant& v) {
+  if (v.pairs && v.skip) return v.safe ? launch<T, kD, true, false, true, true> : launch<T, kD, true, false, false, true>;
+  if (v.pairs) return v.safe ? launch<T, kD, false, false, true, true> : launch<T, kD, false, false, false, true>;
+  if (v.skip && v.means) return v.safe ? launch<T, kD, true, true, true, false> : launch<T, kD, true, true, false, false>;
+  if (v.skip) return v.safe ? launch<T, kD, true, false, true, false> : launch<T, kD, true, false, false, false>;
+  if (v.means) return v.safe ? launch<T, kD, false, true, true, false> : launch<T, kD, false, true, false, false>;
+  return v.safe ? launch<T, kD, false, false, true, false> : launch<T, kD, false, false, false, false>;
 }
 
-Launch choose(const AttendCall& call, bool safe) {
-  const bool skip = call.skip_threshold_log2 > -INFINITY;
-  const bool means = call.mean_bits != nullptr;
+Launch choose(const AttendCall& call, const Variant& v) {
 #ifdef WINNOW_TUNE_ONE
-  return choose<__nv_bfloat16, WINNOW_TUNE_ONE>(skip, means, safe);
+  return choose<__nv_bfloat16, WINNOW_TUNE_ONE>(v);
 #else
-  if (call.operand == Operand::bf16) {
-    return call.D == 64 ? choose<__nv_bfloat16, 64>(skip, means, safe) : choose<__nv_bfloat16, 128>(skip, means, safe);
-  }
-  return call.D == 64 ? choose<__half, 64>(skip, means, safe) : choose<__half, 128>(skip, means, safe);
+  if (call.operand == Operand::bf16) return call.D == 64 ? choose<__nv_bfloat16, 64>(v) : choose<__nv_bfloat16, 128>(v);
+  return call.D == 64 ? choose<__half, 64>(v) : choose<__half, 128>(v);
 #endif
 }
 
@@ -84,7 +89,7 @@ std::int64_t scratch_words(std::int64_t rows) { return kCounters + 2 * rows; }
 
 std::int64_t mean_words(std::int64_t Sk) { return ((Sk + kTileK - 1) / kTileK + 127) / 128 * 4; }
 
-void attend(const AttendCall& call, CUstream_st* stream) {
+void launch_attend(const AttendCall& call, CUstream_st* stream) {
   if (call.D != 64 && call.D != 128) throw Error("attend", "D: expected 64 or 128, got " + std::to_string(call.D));
   if (call.Hk < 1 || call.H % call.Hk != 0) {
     throw Error("attend", "H: expected a multiple of Hk = " + std::to_string(call.Hk) + ", got " + std::to_string(call.H));
@@ -103,7 +108,7 @@ void attend(const AttendCall& call, CUstream_st* stream) {
     throw Error("attend", "expected fewer than 2^31 query tiles and tokens");
   }
 
-  AttendArgs args{};
+  KernelArgs args{};
   const std::int64_t keys = call.Sk == 0 ? 1 : call.Sk;  // a map cannot be empty; nothing is read through it then
   StridedTensor k = call.k, v = call.v;
   if (call.Sk == 0) k = v = call.q;
@@ -154,20 +159,25 @@ void attend(const AttendCall& call, CUstream_st* stream) {
   const int ctas = static_cast<int>(std::min<std::int64_t>(rows, multiprocessors));
   args.next_item = call.scratch;
   check(cudaMemsetAsync(call.scratch, 0, static_cast<std::size_t>(kCounters + rows) * sizeof(std::int32_t), stream), "scratch");
+  Variant variant{};
+  variant.skip = call.skip_threshold_log2 > -INFINITY;
+  variant.means = call.mean_bits != nullptr;
   // Only kernels that look at every maximum know 1 / l.
-  if (call.inv_l.data != nullptr && call.skip_threshold_log2 == -INFINITY) {
-    check(choose(call, true)(args, ctas, stream), "launch");
-    return;
-  }
+  variant.safe = call.inv_l.data != nullptr && !variant.skip;
+  // With few rows, an item more or less per CTA weighs more than the reads saved.
+  variant.pairs = call.offsets == nullptr && !variant.means && rows >= 4 * multiprocessors && WINNOW_PAIRS;
   args.redo_count = call.scratch + 2;
   args.redo_flags = call.scratch + kCounters;
   args.redo_rows = args.redo_flags + rows;
-  check(choose(call, false)(args, ctas, stream), "launch");
+  check(choose(call, variant)(args, ctas, stream), "launch");
+  if (variant.safe) return;
   args.next_item = call.scratch + 1;
   args.item_count = args.redo_count;
   args.order = args.redo_rows;
   args.granules = nullptr;  // counted
-  check(choose(call, true)(args, ctas, stream), "launch");
+  variant.safe = true;
+  variant.pairs = false;
+  check(choose(call, variant)(args, ctas, stream), "launch");
 }
 
 }  // namespace winnow::sm90

@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-#include "exec/cuda/attend_args.h"
+#include "exec/cuda/kernel_args.h"
 #include "exec/cuda/attend_cuda.h"
 #include "winnow/error.h"
 

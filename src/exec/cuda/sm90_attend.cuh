@@ -12,7 +12,7 @@
 
 #include <type_traits>
 
-#include "exec/cuda/attend_args.h"
+#include "exec/cuda/kernel_args.h"
 #include "exec/cuda/softmax.cuh"
 #include "exec/cuda/wgmma.cuh"
 
@@ -20,13 +20,17 @@ namespace winnow::sm90 {
 
 // kSafe: the exponents' reference follows the maximum of every tile before its exponentials. Otherwise it follows the sums
 // (see RowSoftmax), and rows whose sums have overflowed are listed to be done again by a safe kernel.
-template <class Element, int kHeadDim, bool kSkipTest, bool kWithMeans, bool kSafeReference>
+// kInPairs: for plans whose rows share one list. The two CTAs of a cluster take neighbouring query tiles, and each loads one of
+// the two key tiles of a step for both: half the reads of the L2 cache.
+template <class Element, int kHeadDim, bool kSkipTest, bool kWithMeans, bool kSafeReference, bool kInPairs>
 struct AttendConfig {
   using T = Element;
   static constexpr int kD = kHeadDim;
   static constexpr bool kSkip = kSkipTest;
   static constexpr bool kMeans = kWithMeans;
   static constexpr bool kSafe = kSafeReference;
+  static constexpr bool kPairs = kInPairs;
+  static constexpr int kCtas = kPairs ? 2 : 1;  // of a cluster
   static constexpr bool kTop = kSkip || kSafe;  // knows the true maximum, for 1 / l
   // Spares the tensor cores' reads of Q from shared memory: 4 % of a call's energy, and energy is what limits the clock. With
   // everything else switched on there is no room for it.
@@ -72,6 +76,8 @@ inline constexpr int kConsumerRegisters = 232;
 // Named barriers; 0 is __syncthreads. The second of each pair is the second warpgroup's.
 inline constexpr int kBarTurn = 1;
 inline constexpr int kBarGroup = 3;
+
+inline constexpr float kMeanLog2 = 6;  // log2 of the tokens of a virtual key, kTileK
 
 // Position in a circular buffer and the parity of its pass.
 template <int kSize>
@@ -123,26 +129,47 @@ __device__ __forceinline__ void load_operand(std::uint8_t* to, const CUtensorMap
   }
 }
 
+// K or V of a step. In pairs, this CTA's half goes to both.
 template <class C>
-__device__ __forceinline__ void produce(const AttendArgs& args, Shared<C>& shared) {
+__device__ __forceinline__ void load_keys(std::uint8_t* to, const CUtensorMap* map, std::uint64_t* full, int row0, int row1, int head, int b,
+                                          int rank, std::uint64_t policy) {
+  if constexpr (!C::kPairs) {
+    load_operand<C>(to, map, full, row0, row1, head, b, policy);
+  } else {
+#pragma unroll
+    for (int slab = 0; slab < C::kSlabs; ++slab) {
+      tma_load_multicast(to + slab * C::kSlabBytes + rank * C::kBoxBytes, map, full, slab * kBoxCols, rank == 0 ? row0 : row1, head, b, 3,
+                         policy);
+    }
+  }
+}
+
+template <class C>
+__device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& shared) {
   const bool leader = elect_one();
   const std::uint64_t keep = l2_evict_last();
   const std::uint64_t stream = l2_evict_first();
   Cursor<C::kSlots> slot;
   Cursor<C::kQueryBuffers> buffer;
-  const int items = args.item_count != nullptr ? *args.item_count : args.rows;
-  int item = blockIdx.x;
+  const int rank = C::kPairs ? cluster_rank() : 0;
+  // A pair's second query tile may lie past the end: it is computed and not stored.
+  const int items_per_head = C::kPairs ? (args.Gq + 1) / 2 : args.Gq;
+  const int items = C::kPairs ? items_per_head * args.H * args.B : args.item_count != nullptr ? *args.item_count : args.rows;
+  int item = blockIdx.x / C::kCtas;
   int ahead = 0;
   while (true) {
-    // The next item is asked for while this one is worked on.
-    if (leader) ahead = gridDim.x + atomicAdd(args.next_item, 1);
+    // The next item is asked for while this one is worked on. Pairs are alike and go round in a fixed order.
+    if (C::kPairs) ahead = item + gridDim.x / C::kCtas;
+    else if (leader) ahead = gridDim.x + atomicAdd(args.next_item, 1);
     Item it;
-    it.row = item >= items ? -1 : args.order != nullptr ? __ldg(args.order + item) : item;
+    it.row = item >= items ? -1 : !C::kPairs && args.order != nullptr ? __ldg(args.order + item) : item;
     if (it.row >= 0) {
-      const int bh = it.row / args.Gq;
+      const int bh = it.row / items_per_head;
+      const int query_tile = (it.row - bh * items_per_head) * C::kCtas + rank;
       it.b = bh / args.H;
       it.h = bh - it.b * args.H;
-      it.q0 = (it.row - bh * args.Gq) * kTileQ;
+      it.q0 = query_tile * kTileQ;
+      if constexpr (C::kPairs) it.row = bh * args.Gq + query_tile;
       it.keys = args.key_lengths != nullptr ? __ldg(args.key_lengths + it.b) : args.Sk;
     }
     const int key_tiles = it.row < 0 ? 0 : (it.keys + kTileK - 1) / kTileK;
@@ -201,7 +228,7 @@ __device__ __forceinline__ void produce(const AttendArgs& args, Shared<C>& share
         if (leader) {
           mbarrier_arrive_expect(&shared.full[slot.index], C::kOperandBytes);
           const CUtensorMap* map = C::kMeans && step >= it.list_steps ? &args.k_mean : &args.k;
-          load_operand<C>(shared.ring[slot.index], map, &shared.full[slot.index], k0, k1, head, it.b, keep);
+          load_keys<C>(shared.ring[slot.index], map, &shared.full[slot.index], k0, k1, head, it.b, rank, keep);
         }
         slot.advance();
       }
@@ -210,7 +237,7 @@ __device__ __forceinline__ void produce(const AttendArgs& args, Shared<C>& share
         if (leader) {
           mbarrier_arrive_expect(&shared.full[slot.index], C::kOperandBytes);
           const CUtensorMap* map = C::kMeans && step > it.list_steps ? &args.v_mean : &args.v;
-          load_operand<C>(shared.ring[slot.index], map, &shared.full[slot.index], v0, v1, head, it.b, keep);
+          load_keys<C>(shared.ring[slot.index], map, &shared.full[slot.index], v0, v1, head, it.b, rank, keep);
         }
         slot.advance();
       }
@@ -238,7 +265,7 @@ struct Consumer {
   static constexpr int kQuerySteps = C::kD / 16;   // k16 steps of Q K^T
   static constexpr int kKeySteps = kStepKeys / 16; // k16 steps of P V
 
-  const AttendArgs& args;
+  const KernelArgs& args;
   Shared<C>& shared;
   const int group;  // 0 or 1
   Cursor<C::kSlots> slot;
@@ -253,7 +280,7 @@ struct Consumer {
   std::uint32_t query[C::kQueryInRegisters ? kQuerySteps : 1][4];
   RowSoftmax softmax;
 
-  __device__ __forceinline__ Consumer(const AttendArgs& a, Shared<C>& sh, int g) : args(a), shared(sh), group(g) {}
+  __device__ __forceinline__ Consumer(const KernelArgs& a, Shared<C>& sh, int g) : args(a), shared(sh), group(g) {}
 
   __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
   __device__ __forceinline__ int warp() const { return threadIdx.x / 32 % 4; }
@@ -264,7 +291,11 @@ struct Consumer {
 
   __device__ __forceinline__ void wait_slot() { mbarrier_wait(&shared.full[slot.index], slot.parity); }
   __device__ __forceinline__ void release(int index) {
-    if (lane() == 0) mbarrier_arrive(&shared.empty[index]);
+    if constexpr (C::kPairs) {
+      if (lane() < C::kCtas) mbarrier_arrive_cluster(&shared.empty[index], lane());
+    } else {
+      if (lane() == 0) mbarrier_arrive(&shared.empty[index]);
+    }
   }
 
   // Q fragments, 16 rows per warp: lanes give the rows of four 8x8 matrices (rows 0-7 and 8-15 of columns 0-7, then 8-15).
@@ -323,23 +354,25 @@ struct Consumer {
     for (int i = 0; i < kOutputs; ++i) o[i] *= factor[i / 2 % 2];
   }
 
-  // Masks and biases of a step that is not full: the first, and those over means.
+  // Masks of a step that is not full: the first, and those over means.
   __device__ __forceinline__ void edit_scores(float (&s)[kScores], const Item& it, int step) {
     if (C::kMeans && step >= it.list_steps) {
       const int at = (step - it.list_steps) * kStepKeys;
       const uint4 bits = __ldg(reinterpret_cast<const uint4*>(args.mean_bits + static_cast<std::int64_t>(it.row) * args.mean_words) +
                                (step - it.list_steps));
       const int last = (it.keys - 1) / kTileK;
-      const float to_raw = 1.f / args.scale_log2;
-      weigh_means(s, bits, 6.f * to_raw, last - at, log2f(static_cast<float>(it.keys - last * kTileK)) * to_raw);
+      const float fewer = log2f(static_cast<float>(it.keys - last * kTileK)) - kMeanLog2;
+      mask_means(s, bits, last - at, fewer / args.scale_log2);
     } else if (step == 0 && it.valid < kStepKeys) {
       mask_tail(s, it.valid);
     }
   }
 
-  // s <- probabilities. Returns whether o must be multiplied by `factor`.
+  // s <- probabilities, of scores of virtual keys if kVirtual. Returns whether o must be multiplied by `factor`.
+  template <bool kVirtual>
   __device__ __forceinline__ bool take_probabilities(float (&factor)[2]) {
     bool rescale = false;
+    if constexpr (kVirtual) softmax.shift(kMeanLog2, args.scale_log2);
     if constexpr (C::kTop) {
       float tile[2];
       RowSoftmax::tile_max(s, tile);
@@ -349,6 +382,7 @@ struct Consumer {
     }
     softmax.exponentials(s, args.scale_log2);
     if constexpr (!C::kSafe) rescale = softmax.follow_sums(s, sum_limit<T>(), factor);
+    if constexpr (kVirtual) softmax.shift(-kMeanLog2, args.scale_log2);
     return rescale;
   }
 
@@ -370,7 +404,7 @@ struct Consumer {
     release(k_slot);
     if constexpr (kEdit) edit_scores(s, it, index);
     float factor[2];
-    const bool rescale = take_probabilities(factor);
+    const bool rescale = take_probabilities<kEdit>(factor);
     wgmma_wait<0>();
     pin(o);
     pin(s);
@@ -432,7 +466,7 @@ struct Consumer {
     const bool skip = !kEdit && vote_skip();  // means are never skipped
     float factor[2];
     bool rescale = false;
-    if (!skip) rescale = take_probabilities(factor);
+    if (!skip) rescale = take_probabilities<kEdit>(factor);
     wgmma_wait<0>();
     pin(o);
     pin(s);
@@ -454,6 +488,8 @@ struct Consumer {
     release(slot.index);
     slot.advance();
     edit_scores(s, it, 0);
+    const bool virtual_keys = C::kMeans && it.list_steps == 0;
+    if (virtual_keys) softmax.shift(kMeanLog2, args.scale_log2);
     // The reference starts at the true maximum.
     float tile[2], factor[2];
     RowSoftmax::tile_max(s, tile);
@@ -461,6 +497,7 @@ struct Consumer {
     softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
     if constexpr (!C::kSafe) softmax.require_reference();
     softmax.exponentials(s, args.scale_log2);
+    if (virtual_keys) softmax.shift(-kMeanLog2, args.scale_log2);
     if constexpr (C::kSkip) {
       softmax.share_top();
       // Rows past the end are in favour.
@@ -524,7 +561,7 @@ struct Consumer {
       }
     }
     if constexpr (!C::kSafe) {
-      if (__any_sync(0xffffffffu, softmax.lost) && lane() == 0 && atomicExch(args.redo_flags + it.row, 1) == 0) {
+      if (__any_sync(0xffffffffu, softmax.lost) && lane() == 0 && it.q0 < args.Sq && atomicExch(args.redo_flags + it.row, 1) == 0) {
         args.redo_rows[atomicAdd(args.redo_count, 1)] = it.row;
       }
     }
@@ -582,14 +619,14 @@ struct Consumer {
 };
 
 template <class C>
-__global__ void __launch_bounds__(kThreads, 1) sm90_attend(const __grid_constant__ AttendArgs args) {
+__global__ void __launch_bounds__(kThreads, 1) sm90_attend(const __grid_constant__ KernelArgs args) {
   extern __shared__ std::uint8_t memory[];
   Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory + (-smem_address(memory) & 1023));
   if (threadIdx.x == 0) {
     shared.veto[0] = shared.veto[1] = 0;
     for (int i = 0; i < C::kSlots; ++i) {
       mbarrier_init(&shared.full[i], 1);
-      mbarrier_init(&shared.empty[i], kConsumerWarps);
+      mbarrier_init(&shared.empty[i], kConsumerWarps * C::kCtas);
     }
     for (int i = 0; i < C::kQueryBuffers; ++i) {
       mbarrier_init(&shared.query_full[i], 1);
@@ -603,6 +640,7 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_attend(const __grid_constant
     prefetch_tensor_map(&args.out);
   }
   __syncthreads();
+  if constexpr (C::kPairs) cluster_sync();  // the other CTA's barriers are ready
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
   if (warp < kProducerThreads / 32) {
     registers_decrease<kProducerRegisters>();
@@ -610,6 +648,10 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_attend(const __grid_constant
   } else {
     registers_increase<kConsumerRegisters>();
     Consumer<C>(args, shared, (warp - kProducerThreads / 32) / 4).run();
+  }
+  if constexpr (C::kPairs) {
+    __syncwarp();
+    cluster_sync();  // no copy or arrival of the other CTA may find this one gone
   }
 }
 

@@ -107,6 +107,16 @@ struct RowSoftmax {
   // Without a finite score in the first tile there is no reference for follow_sums() to start from.
   __device__ __forceinline__ void require_reference() { lost |= reference[0] == -kInf || reference[1] == -kInf; }
 
+  // Reads the scores until the opposite shift as if they were larger by `log2_weight` exponents of 2.
+  __device__ __forceinline__ void shift(float log2_weight, float c) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      reference[r] -= log2_weight / c;
+      top[r] -= log2_weight / c;
+      reference_c[r] -= log2_weight;
+    }
+  }
+
   // s <- exp2(c * s - reference_c), and its sums.
   template <int kN>
   __device__ __forceinline__ void exponentials(float (&s)[kN], float c) {
@@ -150,20 +160,29 @@ __device__ __forceinline__ void mask_tail(float (&s)[kN], int valid) {
   }
 }
 
-// Scores of virtual keys: + `bias` (log2 of the tokens that a mean stands for, in raw score units), `tail_bias` in column
-// `tail`; columns without a bit take no part. `bits`: 128 columns.
+// Scores of virtual keys: those without a bit take no part. `bits`: 128 columns. The number of tokens that a virtual key
+// stands for is in the reference (RowSoftmax::shift) but for the last one, in column `tail`, whose `tail_bias` is added here.
 template <int kN>
-__device__ __forceinline__ void weigh_means(float (&s)[kN], uint4 bits, float bias, int tail, float tail_bias) {
+__device__ __forceinline__ void mask_means(float (&s)[kN], uint4 bits, int tail, float tail_bias) {
   const int shift = 2 * static_cast<int>(threadIdx.x % 4);
   const std::uint32_t words[4] = {bits.x >> shift, bits.y >> shift, bits.z >> shift, bits.w >> shift};
+  if (tail < 2 * kN) {
+#pragma unroll
+    for (int i = 0; i < kN / 4; ++i) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        if (8 * i + e == tail - shift) {
+          s[4 * i + e] += tail_bias;
+          s[4 * i + 2 + e] += tail_bias;
+        }
+      }
+    }
+  }
 #pragma unroll
   for (int i = 0; i < kN / 4; ++i) {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      const bool used = words[i / 4] >> (8 * (i % 4) + e) & 1;
-      const float b = 8 * i + e == tail - shift ? tail_bias : bias;
-#pragma unroll
-      for (int r = 0; r < 2; ++r) s[4 * i + 2 * r + e] = used ? s[4 * i + 2 * r + e] + b : -kInf;
+      if ((words[i / 4] & 1u << (8 * (i % 4) + e)) == 0) s[4 * i + e] = s[4 * i + 2 + e] = -kInf;
     }
   }
 }

@@ -1,15 +1,22 @@
-// Head dim 128, bf16: {no skip test, skip test} x {drop, means} x {reference follows sums, maxima}.
+// Head dim 128, bf16: {no skip test, skip test} x {drop, means, pairs} x {reference follows sums, maxima}.
 #include "exec/cuda/sm90_launch.cuh"
 
 namespace winnow::sm90 {
 
-template cudaError_t launch<__nv_bfloat16, 128, false, false, false>(const AttendArgs&, int, cudaStream_t);
-template cudaError_t launch<__nv_bfloat16, 128, false, false, true>(const AttendArgs&, int, cudaStream_t);
-template cudaError_t launch<__nv_bfloat16, 128, false, true, false>(const AttendArgs&, int, cudaStream_t);
-template cudaError_t launch<__nv_bfloat16, 128, false, true, true>(const AttendArgs&, int, cudaStream_t);
-template cudaError_t launch<__nv_bfloat16, 128, true, false, false>(const AttendArgs&, int, cudaStream_t);
-template cudaError_t launch<__nv_bfloat16, 128, true, false, true>(const AttendArgs&, int, cudaStream_t);
-template cudaError_t launch<__nv_bfloat16, 128, true, true, false>(const AttendArgs&, int, cudaStream_t);
-template cudaError_t launch<__nv_bfloat16, 128, true, true, true>(const AttendArgs&, int, cudaStream_t);
+// clang-format off
+//                                                skip   means  safe   pairs
+template cudaError_t launch<__nv_bfloat16, 128, false, false, false, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__nv_bfloat16, 128, false, false, true, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__nv_bfloat16, 128, false, true, false, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__nv_bfloat16, 128, false, true, true, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__nv_bfloat16, 128, true, false, false, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__nv_bfloat16, 128, true, false, true, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__nv_bfloat16, 128, true, true, false, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__nv_bfloat16, 128, true, true, true, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__nv_bfloat16, 128, false, false, false, true>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__nv_bfloat16, 128, false, false, true, true>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__nv_bfloat16, 128, true, false, false, true>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__nv_bfloat16, 128, true, false, true, true>(const KernelArgs&, int, cudaStream_t);
+// clang-format on
 
 }  // namespace winnow::sm90

@@ -14,7 +14,7 @@ inline constexpr int kStepKeys = 128; // keys of one step: two list entries
 inline constexpr int kBoxRows = 64;   // rows of one tensor copy
 inline constexpr int kBoxCols = 64;   // 128 bytes: the widest box that the 128-byte swizzle takes
 
-struct AttendArgs {
+struct KernelArgs {
   // Tensor maps over [B,S,H,D] in the order d, token, head, batch; box kBoxCols x kBoxRows, 128-byte swizzle.
   CUtensorMap q;       // [B,Sq,H,D]
   CUtensorMap k;       // [B,Sk,Hk,D]
