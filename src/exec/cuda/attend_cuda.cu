@@ -7,9 +7,6 @@
 #include "exec/cuda/launch.h"
 #include "winnow/error.h"
 
-#ifndef WINNOW_PAIRS
-#define WINNOW_PAIRS 1
-#endif
 namespace winnow::sm90 {
 namespace {
 
@@ -165,7 +162,7 @@ void launch_attend(const AttendCall& call, CUstream_st* stream) {
   // Only kernels that look at every maximum know 1 / l.
   variant.safe = call.inv_l.data != nullptr && !variant.skip;
   // With few rows, an item more or less per CTA weighs more than the reads saved.
-  variant.pairs = call.offsets == nullptr && !variant.means && rows >= 4 * multiprocessors && WINNOW_PAIRS;
+  variant.pairs = call.offsets == nullptr && !variant.means && rows >= 4 * multiprocessors;
   args.redo_count = call.scratch + 2;
   args.redo_flags = call.scratch + kCounters;
   args.redo_rows = args.redo_flags + rows;

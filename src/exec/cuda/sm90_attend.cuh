@@ -368,14 +368,14 @@ struct Consumer {
     }
   }
 
-  // s <- probabilities, of scores of virtual keys if kVirtual. Returns whether o must be multiplied by `factor`.
-  template <bool kVirtual>
-  __device__ __forceinline__ bool take_probabilities(float (&factor)[2]) {
+  // s <- probabilities, of scores of virtual keys if kVirtual. `tile`: the maxima of the first kKnown scores. Returns whether o
+  // must be multiplied by `factor`.
+  template <bool kVirtual, int kKnown>
+  __device__ __forceinline__ bool take_probabilities(float (&tile)[2], float (&factor)[2]) {
     bool rescale = false;
     if constexpr (kVirtual) softmax.shift(kMeanLog2, args.scale_log2);
     if constexpr (C::kTop) {
-      float tile[2];
-      RowSoftmax::tile_max(s, tile);
+      RowSoftmax::raise_tile_max<kKnown, kScores>(s, tile);
       softmax.raise_top(tile);
       if constexpr (C::kSafe) rescale = softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
       if constexpr (C::kSkip) softmax.share_top();
@@ -403,8 +403,8 @@ struct Consumer {
     pin(s);
     release(k_slot);
     if constexpr (kEdit) edit_scores(s, it, index);
-    float factor[2];
-    const bool rescale = take_probabilities<kEdit>(factor);
+    float tile[2] = {-kInf, -kInf}, factor[2];
+    const bool rescale = take_probabilities<kEdit, 0>(tile, factor);
     wgmma_wait<0>();
     pin(o);
     pin(s);
@@ -416,12 +416,13 @@ struct Consumer {
   // Whether the whole warpgroup may drop this step. One score that is too large decides against it: a quarter of them mostly
   // holds one. A warp that is against it leaves a veto and goes on at once: only warps whose own rows would allow it wait for
   // the others. All warps meet in take_turn() between two votes, so one veto is enough.
-  __device__ __forceinline__ bool vote_skip() {
-    float tile[2] = {-kInf, -kInf};
-    RowSoftmax::raise_tile_max<0, kScores / 4>(s, tile);
+  // tile: maxima, in of nothing, out of at least kSample scores.
+  static constexpr int kSample = kScores / 4;
+  __device__ __forceinline__ bool vote_skip(float (&tile)[2]) {
+    RowSoftmax::raise_tile_max<0, kSample>(s, tile);
     bool mine = all_below(tile);
     if (mine) {
-      RowSoftmax::raise_tile_max<kScores / 4, kScores>(s, tile);
+      RowSoftmax::raise_tile_max<kSample, kScores>(s, tile);
       mine = all_below(tile);
     }
     volatile int& veto = shared.veto[group];
@@ -463,10 +464,10 @@ struct Consumer {
     pin(s);
     release(k_slot);
     if constexpr (kEdit) edit_scores(s, it, index);
-    const bool skip = !kEdit && vote_skip();  // means are never skipped
-    float factor[2];
+    float tile[2] = {-kInf, -kInf}, factor[2];
+    const bool skip = !kEdit && vote_skip(tile);  // means are never skipped
     bool rescale = false;
-    if (!skip) rescale = take_probabilities<kEdit>(factor);
+    if (!skip) rescale = take_probabilities<kEdit, kEdit ? 0 : kSample>(tile, factor);
     wgmma_wait<0>();
     pin(o);
     pin(s);
