@@ -269,6 +269,41 @@ def large(lib):
     report(worst < 5e-3 and not bool(out.isnan().any()), f"{out.numel() / 2**31:.2f} x 2^31 elements", f"rel {worst:.2e}")
 
 
+def captured(lib):
+    """A call can be captured in a CUDA graph and replayed on new data in the same places."""
+    B, S, H, D = 1, 1000, 4, 128
+    q, k, v = make(B, S, S, H, H, D, torch.bfloat16, "bshd")
+    keep = torch.rand(B, H, ceil_div(S, TILE_Q), ceil_div(S, TILE_K), device="cuda") < 0.5
+    out = torch.full_like(q, math.nan)
+    plan = Plan(lib, keep, B, H, S, S, D)
+    call = lib.call(q, k, v, out, plan)
+    lib.run(call)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        lib.run(call)
+    q.copy_(torch.randn(q.shape, device="cuda"))
+    graph.replay()
+    first = out.clone()
+    lib.run(call)
+    report(torch.equal(first, out) and bool(torch.isfinite(out).all()), "graph capture and replay")
+
+
+def refusals(lib):
+    """What does not fit is refused with the argument's name, before any work."""
+    q, k, v = make(1, 128, 128, 2, 2, 128, torch.bfloat16, "bshd")
+    plan = Plan(lib, None, 1, 2, 128, 128, 128)
+    odd = torch.zeros(1, 128, 2, 132, device="cuda", dtype=torch.bfloat16)[..., :128]
+    cases = (("D", (q[..., :96], k[..., :96], v[..., :96]), {}), ("q", (odd, k, v), {}), ("v", (q, k, odd), {}), ("scale", (q, k, v), dict(scale=-1.0)),
+             ("skip_threshold_log2", (q, k, v), dict(skip=1.0)), ("H", (q, torch.cat([k, k[:, :, :1]], 2), v), {}))
+    for name, tensors, options in cases:
+        try:
+            lib.run(lib.call(*tensors, torch.empty_like(q), plan, **options))
+            report(False, f"{name} refused", "it ran")
+        except RuntimeError as e:
+            report(f"] {name}: expected" in str(e), f"{name} refused", str(e))
+
+
 def mini(lib):
     """Every kernel once at S = 256, for compute-sanitizer."""
     for D in DIMS:
@@ -329,6 +364,8 @@ def main():
             exactness(lib, D, dtype)
         structure(lib, D)
         skipping(lib, D)
+    captured(lib)
+    refusals(lib)
     if not quick:
         large(lib)
     print(f"{count - failures} of {count} checks passed", flush=True)
