@@ -58,17 +58,25 @@ constexpr std::int64_t kCounters = 4;
 using Launch = cudaError_t (*)(const KernelArgs&, int, cudaStream_t);
 
 struct Variant {
-  bool skip, means, safe, pairs;
+  bool skip, means, pairs;
+  Maximum maximum;
 };
+
+template <class T, int kD, Maximum kMaximum>
+Launch choose(const Variant& v) {
+  if constexpr (kMaximum != Maximum::never) {
+    if (v.skip && v.pairs) return launch<T, kD, true, false, kMaximum, true>;
+    if (v.skip) return v.means ? launch<T, kD, true, true, kMaximum, false> : launch<T, kD, true, false, kMaximum, false>;
+  }
+  if (v.pairs) return launch<T, kD, false, false, kMaximum, true>;
+  return v.means ? launch<T, kD, false, true, kMaximum, false> : launch<T, kD, false, false, kMaximum, false>;
+}
 
 template <class T, int kD>
 Launch choose(const Variant& v) {
-  if (v.pairs && v.skip) return v.safe ? launch<T, kD, true, false, true, true> : launch<T, kD, true, false, false, true>;
-  if (v.pairs) return v.safe ? launch<T, kD, false, false, true, true> : launch<T, kD, false, false, false, true>;
-  if (v.skip && v.means) return v.safe ? launch<T, kD, true, true, true, false> : launch<T, kD, true, true, false, false>;
-  if (v.skip) return v.safe ? launch<T, kD, true, false, true, false> : launch<T, kD, true, false, false, false>;
-  if (v.means) return v.safe ? launch<T, kD, false, true, true, false> : launch<T, kD, false, true, false, false>;
-  return v.safe ? launch<T, kD, false, false, true, false> : launch<T, kD, false, false, false, false>;
+  if (v.maximum == Maximum::never) return choose<T, kD, Maximum::never>(v);
+  if (v.maximum == Maximum::beside) return choose<T, kD, Maximum::beside>(v);
+  return choose<T, kD, Maximum::before>(v);
 }
 
 Launch choose(const AttendCall& call, const Variant& v) {
@@ -159,20 +167,18 @@ void launch_attend(const AttendCall& call, CUstream_st* stream) {
   Variant variant{};
   variant.skip = call.skip_threshold_log2 > -INFINITY;
   variant.means = call.mean_bits != nullptr;
-  // Only kernels that look at every maximum know 1 / l.
-  variant.safe = call.inv_l.data != nullptr && !variant.skip;
+  variant.maximum = variant.skip || call.inv_l.data != nullptr ? Maximum::beside : Maximum::never;
   // With few rows, an item more or less per CTA weighs more than the reads saved.
   variant.pairs = call.offsets == nullptr && !variant.means && rows >= 4 * multiprocessors;
   args.redo_count = call.scratch + 2;
   args.redo_flags = call.scratch + kCounters;
   args.redo_rows = args.redo_flags + rows;
   check(choose(call, variant)(args, ctas, stream), "launch");
-  if (variant.safe) return;
   args.next_item = call.scratch + 1;
   args.item_count = args.redo_count;
   args.order = args.redo_rows;
   args.granules = nullptr;  // counted
-  variant.safe = true;
+  variant.maximum = Maximum::before;
   variant.pairs = false;
   check(choose(call, variant)(args, ctas, stream), "launch");
 }

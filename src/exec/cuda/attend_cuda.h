@@ -56,8 +56,7 @@ std::int64_t scratch_words(std::int64_t rows);
 // 32-bit words of one row of mean_bits: 4 per 128 key tiles.
 std::int64_t mean_words(std::int64_t Sk);
 
-// Two launches: the second does again what the first could not, usually nothing (see RowSoftmax), and one if inv_l is asked
-// for without a skip test. Throws Error if the shape, alignment or device does not fit.
+// Two launches: the second does again what the first could not, usually nothing (see RowSoftmax). Throws Error if the shape, alignment or device does not fit.
 void launch_attend(const AttendCall& call, CUstream_st* stream);
 
 // order: [B*H*Gq] rows sorted for the work queue: groups of heads whose K and V share the L2 cache, one group after another,

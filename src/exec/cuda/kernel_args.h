@@ -14,6 +14,13 @@ inline constexpr int kStepKeys = 128; // keys of one step: two list entries
 inline constexpr int kBoxRows = 64;   // rows of one tensor copy
 inline constexpr int kBoxCols = 64;   // 128 bytes: the widest box that the 128-byte swizzle takes
 
+// When a step looks for the maximum of its scores.
+//   never: the exponents' reference follows the sums (see RowSoftmax); 1 / l is not known
+//   beside: so does it, and the maximum is found among the exponentials, whose unit is the slower one
+//   before: the reference follows the maximum, which every exponential waits for. The others list the rows whose sums have
+//   overflowed; this one does them again.
+enum class Maximum { never, beside, before };
+
 struct KernelArgs {
   // Tensor maps over [B,S,H,D] in the order d, token, head, batch; box kBoxCols x kBoxRows, 128-byte swizzle.
   CUtensorMap q;       // [B,Sq,H,D]
@@ -39,7 +46,7 @@ struct KernelArgs {
   // Work: rows, or *item_count entries of `order`.
   const std::int32_t* item_count;    // or null
   std::int32_t* next_item;           // [1] zero at launch: hands out work
-  // Rows that must be done again by a safe kernel.
+  // Rows that a kernel with Maximum::before must do again.
   std::int32_t* redo_count;          // [1] zero at launch
   std::int32_t* redo_flags;          // [rows] zero at launch
   std::int32_t* redo_rows;           // [rows]

@@ -18,20 +18,19 @@
 
 namespace winnow::sm90 {
 
-// kSafe: the exponents' reference follows the maximum of every tile before its exponentials. Otherwise it follows the sums
-// (see RowSoftmax), and rows whose sums have overflowed are listed to be done again by a safe kernel.
 // kInPairs: for plans whose rows share one list. The two CTAs of a cluster take neighbouring query tiles, and each loads one of
 // the two key tiles of a step for both: half the reads of the L2 cache.
-template <class Element, int kHeadDim, bool kSkipTest, bool kWithMeans, bool kSafeReference, bool kInPairs>
+template <class Element, int kHeadDim, bool kSkipTest, bool kWithMeans, Maximum kMaximum, bool kInPairs>
 struct AttendConfig {
   using T = Element;
   static constexpr int kD = kHeadDim;
   static constexpr bool kSkip = kSkipTest;
   static constexpr bool kMeans = kWithMeans;
-  static constexpr bool kSafe = kSafeReference;
+  static constexpr bool kSafe = kMaximum == Maximum::before;
   static constexpr bool kPairs = kInPairs;
   static constexpr int kCtas = kPairs ? 2 : 1;  // of a cluster
-  static constexpr bool kTop = kSkip || kSafe;  // knows the true maximum, for 1 / l
+  static constexpr bool kTop = kMaximum != Maximum::never;
+  static_assert(kTop || !kSkip, "the skip test compares with the maximum");
   // Spares the tensor cores' reads of Q from shared memory: 4 % of a call's energy, and energy is what limits the clock. With
   // everything else switched on there is no room for it.
   static constexpr bool kQueryInRegisters = !(kSkip && kMeans);
@@ -354,12 +353,16 @@ struct Consumer {
     for (int i = 0; i < kOutputs; ++i) o[i] *= factor[i / 2 % 2];
   }
 
+  // The 128 bits of a step over means. Read before the step's products are waited for.
+  __device__ __forceinline__ uint4 mean_bits(const Item& it, int step) const {
+    const std::uint32_t* row = args.mean_bits + static_cast<std::int64_t>(it.row) * args.mean_words;
+    return __ldg(reinterpret_cast<const uint4*>(row) + (step - it.list_steps));
+  }
+
   // Masks of a step that is not full: the first, and those over means.
-  __device__ __forceinline__ void edit_scores(float (&s)[kScores], const Item& it, int step) {
+  __device__ __forceinline__ void edit_scores(const Item& it, int step, uint4 bits) {
     if (C::kMeans && step >= it.list_steps) {
       const int at = (step - it.list_steps) * kStepKeys;
-      const uint4 bits = __ldg(reinterpret_cast<const uint4*>(args.mean_bits + static_cast<std::int64_t>(it.row) * args.mean_words) +
-                               (step - it.list_steps));
       const int last = (it.keys - 1) / kTileK;
       const float fewer = log2f(static_cast<float>(it.keys - last * kTileK)) - kMeanLog2;
       mask_means(s, bits, last - at, fewer / args.scale_log2);
@@ -389,6 +392,8 @@ struct Consumer {
   // One step after the first; the probabilities of the step before are in p.
   template <bool kEdit>
   __device__ __forceinline__ void step(const Item& it, int index) {
+    uint4 bits{};
+    if constexpr (kEdit) bits = mean_bits(it, index);
     const int k_slot = slot.index;
     wait_slot();
     take_turn();
@@ -402,7 +407,7 @@ struct Consumer {
     wgmma_wait<1>();
     pin(s);
     release(k_slot);
-    if constexpr (kEdit) edit_scores(s, it, index);
+    if constexpr (kEdit) edit_scores(it, index, bits);
     float tile[2] = {-kInf, -kInf}, factor[2];
     const bool rescale = take_probabilities<kEdit, 0>(tile, factor);
     wgmma_wait<0>();
@@ -444,6 +449,8 @@ struct Consumer {
   // issued, and the V tile is only waited for and given back, so that the ring stays in step. Uniform in the warpgroup.
   template <bool kEdit>
   __device__ __forceinline__ void step_or_skip(const Item& it, int index) {
+    uint4 bits{};
+    if constexpr (kEdit) bits = mean_bits(it, index);
     const int k_slot = slot.index;
     wait_slot();
     take_turn();
@@ -463,7 +470,7 @@ struct Consumer {
     }
     pin(s);
     release(k_slot);
-    if constexpr (kEdit) edit_scores(s, it, index);
+    if constexpr (kEdit) edit_scores(it, index, bits);
     float tile[2] = {-kInf, -kInf}, factor[2];
     const bool skip = !kEdit && vote_skip(tile);  // means are never skipped
     bool rescale = false;
@@ -488,7 +495,7 @@ struct Consumer {
     pin(s);
     release(slot.index);
     slot.advance();
-    edit_scores(s, it, 0);
+    edit_scores(it, 0, C::kMeans && it.list_steps == 0 ? mean_bits(it, 0) : uint4{});
     const bool virtual_keys = C::kMeans && it.list_steps == 0;
     if (virtual_keys) softmax.shift(kMeanLog2, args.scale_log2);
     // The reference starts at the true maximum.

@@ -24,8 +24,8 @@ __device__ __forceinline__ float quad_sum(float x) {
 // Sums are kept relative to a reference, which starts at the maximum of the row's first tile and moves rarely. Every result
 // is a quotient of such sums, so that it depends on the reference by rounding only.
 //   follow_maximum: before the exponentials, by the tile's maximum, when a row of the warp has outgrown it by `slack`.
-//   follow_sums: after the exponentials, when a sum has become large. Needs no maximum, a fifth of the instructions of a step,
-//   but a row that grows by more than 2^100 within one tile is lost.
+//   follow_sums: after the exponentials, when a sum has become large. Needs no maximum: a fifth of the instructions of a step,
+//   and exponentials that start at once. A row that grows by more than 2^100 within one tile is lost.
 struct RowSoftmax {
   float reference[2];    // the maximum that it was last set to, the same in the four lanes of a quad; -inf: none yet
   float reference_c[2];  // the reference as an exponent of 2; 0 while there is none
