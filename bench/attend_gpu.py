@@ -99,7 +99,7 @@ def random_keep(B, H, Gq, Gk, density):
 def case_gemm(libs):
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     ms = measure({"cublas": lambda: a @ b})["cublas"]
-    record("gemm-8192", [8192, 8192, 8192], "cublas", 1, ms, 2 * 8192 ** 3, "cublas", 1)
+    record("gemm-8192", dict(M=8192, N=8192, K=8192), "cublas", 1, ms, 2 * 8192 ** 3, "cublas", 1)
 
 
 def case_dense(libs, name="dense", B=1, S=32768, H=24, D=128, dtype=torch.bfloat16, peers=True):

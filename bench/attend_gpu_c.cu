@@ -31,10 +31,10 @@ int winnow_gpu_order_rows(const std::int64_t* offsets, std::int32_t* order, std:
   return guarded(error, error_size, [&] { order_rows(offsets, order, rows, rows_per_group, static_cast<CUstream_st*>(stream)); });
 }
 
-int winnow_gpu_mark_means(std::uint32_t* bits, std::int64_t rows, std::int64_t rows_per_batch, std::int64_t Sk, const std::int32_t* key_lengths,
-                          const std::int64_t* refine_offsets, const std::int32_t* refine_tiles, const std::int64_t* skim_offsets,
-                          const std::int32_t* skim_tiles, const std::int64_t* excluded_offsets, const std::int32_t* excluded_tiles,
-                          void* stream, char* error, int error_size) {
+int winnow_gpu_mark_means(std::uint32_t* bits, std::int64_t rows, std::int64_t rows_per_batch, std::int64_t Sk,
+                          const std::int32_t* key_lengths, const std::int64_t* refine_offsets, const std::int32_t* refine_tiles,
+                          const std::int64_t* skim_offsets, const std::int32_t* skim_tiles, const std::int64_t* excluded_offsets,
+                          const std::int32_t* excluded_tiles, void* stream, char* error, int error_size) {
   return guarded(error, error_size, [&] {
     mark_means(bits, rows, rows_per_batch, Sk, key_lengths, refine_offsets, refine_tiles, skim_offsets, skim_tiles, excluded_offsets,
                excluded_tiles, static_cast<CUstream_st*>(stream));

@@ -21,13 +21,15 @@ decltype(&cuTensorMapEncodeTiled) tensor_map_encoder() {
     cudaDriverEntryPointQueryResult found{};
     check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found),
           "cuTensorMapEncodeTiled");
-    if (found != cudaDriverEntryPointSuccess) throw Error("attend", "the CUDA driver has no cuTensorMapEncodeTiled: expected 12.0 or later");
+    if (found != cudaDriverEntryPointSuccess)
+      throw Error("attend", "the CUDA driver has no cuTensorMapEncodeTiled: expected 12.0 or later");
     return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
   }();
   return encode;
 }
 
-CUtensorMap tensor_map(const char* name, const StridedTensor& t, Operand operand, std::int64_t B, std::int64_t S, std::int64_t H, std::int64_t D) {
+CUtensorMap tensor_map(const char* name, const StridedTensor& t, Operand operand, std::int64_t B, std::int64_t S, std::int64_t H,
+                       std::int64_t D) {
   const auto refuse = [&](const std::string& why) { throw Error("attend", std::string(name) + ": " + why); };
   if (reinterpret_cast<std::uintptr_t>(t.data) % 16 != 0) refuse("expected a 16-byte aligned address");
   // An axis of extent 1 is never stepped over; its stride may be anything.
@@ -45,9 +47,10 @@ CUtensorMap tensor_map(const char* name, const StridedTensor& t, Operand operand
   const cuuint32_t box[4] = {kBoxCols, kBoxRows, 1, 1};
   const cuuint32_t steps[4] = {1, 1, 1, 1};
   CUtensorMap map;
-  const CUresult e = tensor_map_encoder()(
-      &map, operand == Operand::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4, t.data, dims, bytes, box, steps,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult e =
+      tensor_map_encoder()(&map, operand == Operand::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4, t.data,
+                           dims, bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (e != CUDA_SUCCESS) refuse("the CUDA driver refused the tensor map, error " + std::to_string(static_cast<int>(e)));
   return map;
 }
@@ -80,12 +83,8 @@ Launch choose(const Variant& v) {
 }
 
 Launch choose(const AttendCall& call, const Variant& v) {
-#ifdef WINNOW_TUNE_ONE
-  return choose<__nv_bfloat16, WINNOW_TUNE_ONE>(v);
-#else
   if (call.operand == Operand::bf16) return call.D == 64 ? choose<__nv_bfloat16, 64>(v) : choose<__nv_bfloat16, 128>(v);
   return call.D == 64 ? choose<__half, 64>(v) : choose<__half, 128>(v);
-#endif
 }
 
 }  // namespace
@@ -158,7 +157,8 @@ void launch_attend(const AttendCall& call, CUstream_st* stream) {
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "device");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "device");
   if (major != 9 || minor != 0) {
-    throw Error("attend", "expected a GPU of compute capability 9.0 (H100, H200), got " + std::to_string(major) + "." + std::to_string(minor));
+    throw Error("attend",
+                "expected a GPU of compute capability 9.0 (H100, H200), got " + std::to_string(major) + "." + std::to_string(minor));
   }
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "device");
   const int ctas = static_cast<int>(std::min<std::int64_t>(rows, multiprocessors));

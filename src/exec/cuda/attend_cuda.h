@@ -38,13 +38,13 @@ struct AttendCall {
   const std::int32_t* key_lengths = nullptr;  // [B], or null: Sk. K and V past a length must be finite.
 
   // Virtual keys for tiles that are not listed, or null: they are dropped.
-  StridedTensor k_mean, v_mean;               // [B,ceil(Sk/64),Hk,D]
-  const std::uint32_t* mean_bits = nullptr;   // [rows, mean_words(Sk)] as mark_means() makes it
+  StridedTensor k_mean, v_mean;              // [B,ceil(Sk/64),Hk,D]
+  const std::uint32_t* mean_bits = nullptr;  // [rows, mean_words(Sk)] as mark_means() makes it
 
   StridedStats lse;    // natural log; -inf for an empty row
   StridedStats inv_l;  // 1 / l with the true maximum; 0 for an empty row
 
-  float scale = 0;     // > 0
+  float scale = 0;  // > 0
   // Drop a granule (64 rows x 128 keys) whose logits are all below the running maximum by this much, in log2. -inf: off.
   float skip_threshold_log2 = -__builtin_huge_valf();
   std::uint64_t* granules = nullptr;  // [2] tested and skipped, added to; or null
@@ -56,7 +56,8 @@ std::int64_t scratch_words(std::int64_t rows);
 // 32-bit words of one row of mean_bits: 4 per 128 key tiles.
 std::int64_t mean_words(std::int64_t Sk);
 
-// Two launches: the second does again what the first could not, usually nothing (see RowSoftmax). Throws Error if the shape, alignment or device does not fit.
+// Two launches: the second does again what the first could not, usually nothing (see RowSoftmax). Throws Error if the shape, alignment or
+// device does not fit.
 void launch_attend(const AttendCall& call, CUstream_st* stream);
 
 // order: [B*H*Gq] rows sorted for the work queue: groups of heads whose K and V share the L2 cache, one group after another,

@@ -8,11 +8,11 @@
 namespace winnow::sm90 {
 
 // Every shape that the kernel's tensor maps and lists depend on.
-inline constexpr int kTileQ = 128;    // query rows of a work item: one warpgroup takes 64
-inline constexpr int kTileK = 64;     // keys of a list entry
-inline constexpr int kStepKeys = 128; // keys of one step: two list entries
-inline constexpr int kBoxRows = 64;   // rows of one tensor copy
-inline constexpr int kBoxCols = 64;   // 128 bytes: the widest box that the 128-byte swizzle takes
+inline constexpr int kTileQ = 128;     // query rows of a work item: one warpgroup takes 64
+inline constexpr int kTileK = 64;      // keys of a list entry
+inline constexpr int kStepKeys = 128;  // keys of one step: two list entries
+inline constexpr int kBoxRows = 64;    // rows of one tensor copy
+inline constexpr int kBoxCols = 64;    // 128 bytes: the widest box that the 128-byte swizzle takes
 
 // When a step looks for the maximum of its scores.
 //   never: the exponents' reference follows the sums (see RowSoftmax); 1 / l is not known
@@ -31,11 +31,11 @@ struct KernelArgs {
   CUtensorMap v_mean;  // [B,Gk,Hk,D], only with means
 
   // The plan, in device memory. Rows are (b * H + h) * Gq + query tile.
-  const std::int64_t* offsets;       // [rows + 1], or null: every row lists all key tiles of its batch entry
-  const std::int32_t* tiles;         // [offsets[rows]] ascending per row
-  const std::int32_t* order;         // [rows] the rows in the order they are taken, or null: ascending
-  const std::uint32_t* mean_bits;    // [rows, mean_words] bit g: key tile g comes as its mean; or null
-  const std::int32_t* key_lengths;   // [B] valid keys, or null: Sk
+  const std::int64_t* offsets;      // [rows + 1], or null: every row lists all key tiles of its batch entry
+  const std::int32_t* tiles;        // [offsets[rows]] ascending per row
+  const std::int32_t* order;        // [rows] the rows in the order they are taken, or null: ascending
+  const std::uint32_t* mean_bits;   // [rows, mean_words] bit g: key tile g comes as its mean; or null
+  const std::int32_t* key_lengths;  // [B] valid keys, or null: Sk
 
   // Optional outputs [B,H,Sq], or null. Strides in elements.
   float* lse;    // natural log
@@ -44,13 +44,13 @@ struct KernelArgs {
   std::int64_t inv_l_stride_b, inv_l_stride_h, inv_l_stride_s;
 
   // Work: rows, or *item_count entries of `order`.
-  const std::int32_t* item_count;    // or null
-  std::int32_t* next_item;           // [1] zero at launch: hands out work
+  const std::int32_t* item_count;  // or null
+  std::int32_t* next_item;         // [1] zero at launch: hands out work
   // Rows that a kernel with Maximum::before must do again.
-  std::int32_t* redo_count;          // [1] zero at launch
-  std::int32_t* redo_flags;          // [rows] zero at launch
-  std::int32_t* redo_rows;           // [rows]
-  unsigned long long* granules;      // [2] tested, skipped: added to; only with the skip test
+  std::int32_t* redo_count;      // [1] zero at launch
+  std::int32_t* redo_flags;      // [rows] zero at launch
+  std::int32_t* redo_rows;       // [rows]
+  unsigned long long* granules;  // [2] tested, skipped: added to; only with the skip test
 
   int B, H, Hk, Sq, Sk;
   int Gq, Gk;      // tiles of queries and keys

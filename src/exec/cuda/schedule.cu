@@ -4,8 +4,8 @@
 
 #include <cuda_runtime.h>
 
-#include "exec/cuda/kernel_args.h"
 #include "exec/cuda/attend_cuda.h"
+#include "exec/cuda/kernel_args.h"
 #include "winnow/error.h"
 
 namespace winnow::sm90 {
@@ -50,8 +50,8 @@ struct Lists {
 };
 
 // One CTA per row. Shared memory: the row's words.
-__global__ void __launch_bounds__(kThreads) mark_row(std::uint32_t* bits, int words, int rows_per_batch, int Sk, const std::int32_t* key_lengths,
-                                                     Lists lists) {
+__global__ void __launch_bounds__(kThreads)
+    mark_row(std::uint32_t* bits, int words, int rows_per_batch, int Sk, const std::int32_t* key_lengths, Lists lists) {
   extern __shared__ std::uint32_t mine[];
   const int row = blockIdx.x;
   const int keys = key_lengths != nullptr ? key_lengths[row / rows_per_batch] : Sk;

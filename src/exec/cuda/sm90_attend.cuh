@@ -130,8 +130,8 @@ __device__ __forceinline__ void load_operand(std::uint8_t* to, const CUtensorMap
 
 // K or V of a step. In pairs, this CTA's half goes to both.
 template <class C>
-__device__ __forceinline__ void load_keys(std::uint8_t* to, const CUtensorMap* map, std::uint64_t* full, int row0, int row1, int head, int b,
-                                          int rank, std::uint64_t policy) {
+__device__ __forceinline__ void load_keys(std::uint8_t* to, const CUtensorMap* map, std::uint64_t* full, int row0, int row1, int head,
+                                          int b, int rank, std::uint64_t policy) {
   if constexpr (!C::kPairs) {
     load_operand<C>(to, map, full, row0, row1, head, b, policy);
   } else {
@@ -158,8 +158,10 @@ __device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& share
   int ahead = 0;
   while (true) {
     // The next item is asked for while this one is worked on. Pairs are alike and go round in a fixed order.
-    if (C::kPairs) ahead = item + gridDim.x / C::kCtas;
-    else if (leader) ahead = gridDim.x + atomicAdd(args.next_item, 1);
+    if (C::kPairs)
+      ahead = item + gridDim.x / C::kCtas;
+    else if (leader)
+      ahead = gridDim.x + atomicAdd(args.next_item, 1);
     Item it;
     it.row = item >= items ? -1 : !C::kPairs && args.order != nullptr ? __ldg(args.order + item) : item;
     if (it.row >= 0) {
@@ -259,18 +261,18 @@ __device__ constexpr float sum_limit() {
 template <class C>
 struct Consumer {
   using T = typename C::T;
-  static constexpr int kScores = kStepKeys / 2;    // of 64 x 128, per thread
-  static constexpr int kOutputs = C::kD / 2;       // of 64 x D
-  static constexpr int kQuerySteps = C::kD / 16;   // k16 steps of Q K^T
-  static constexpr int kKeySteps = kStepKeys / 16; // k16 steps of P V
+  static constexpr int kScores = kStepKeys / 2;     // of 64 x 128, per thread
+  static constexpr int kOutputs = C::kD / 2;        // of 64 x D
+  static constexpr int kQuerySteps = C::kD / 16;    // k16 steps of Q K^T
+  static constexpr int kKeySteps = kStepKeys / 16;  // k16 steps of P V
 
   const KernelArgs& args;
   Shared<C>& shared;
   const int group;  // 0 or 1
   Cursor<C::kSlots> slot;
   Cursor<C::kQueryBuffers> buffer;
-  int stored = -1;       // query buffer that an output is being copied from
-  bool pending = true;   // p holds probabilities whose P V is to come
+  int stored = -1;      // query buffer that an output is being copied from
+  bool pending = true;  // p holds probabilities whose P V is to come
   int votes = 0, tested = 0, skipped = 0;
 
   float s[kScores];
@@ -318,11 +320,15 @@ struct Consumer {
     for (int step = 0; step < kQuerySteps; ++step) {
       const std::uint64_t at = (step / 4 * C::kSlabBytes + step % 4 * 32) >> 4;
       if constexpr (C::kQueryInRegisters) {
-        if (step == 0) Wgmma<T, kStepKeys>::template rs<true, false>(s, query[step], kd + at);
-        else Wgmma<T, kStepKeys>::template rs<false, false>(s, query[step], kd + at);
+        if (step == 0)
+          Wgmma<T, kStepKeys>::template rs<true, false>(s, query[step], kd + at);
+        else
+          Wgmma<T, kStepKeys>::template rs<false, false>(s, query[step], kd + at);
       } else {
-        if (step == 0) Wgmma<T, kStepKeys>::template ss<true>(s, qd + at, kd + at);
-        else Wgmma<T, kStepKeys>::template ss<false>(s, qd + at, kd + at);
+        if (step == 0)
+          Wgmma<T, kStepKeys>::template ss<true>(s, qd + at, kd + at);
+        else
+          Wgmma<T, kStepKeys>::template ss<false>(s, qd + at, kd + at);
       }
     }
     wgmma_commit();
@@ -446,7 +452,8 @@ struct Consumer {
   }
 
   // The same with the skip test. A dropped step leaves nothing in p (`pending` false): the P V that would follow is not
-  // issued, and the V tile is only waited for and given back, so that the ring stays in step. Uniform in the warpgroup.
+  // issued (it would add the probabilities of an older step again), and the V tile is only waited for and given back, so that
+  // the ring stays in step. Uniform in the warpgroup.
   template <bool kEdit>
   __device__ __forceinline__ void step_or_skip(const Item& it, int index) {
     uint4 bits{};
@@ -473,8 +480,9 @@ struct Consumer {
     if constexpr (kEdit) edit_scores(it, index, bits);
     float tile[2] = {-kInf, -kInf}, factor[2];
     const bool skip = !kEdit && vote_skip(tile);  // means are never skipped
+    constexpr int kKnown = kEdit ? 0 : kSample;
     bool rescale = false;
-    if (!skip) rescale = take_probabilities<kEdit, kEdit ? 0 : kSample>(tile, factor);
+    if (!skip) rescale = take_probabilities<kEdit, kKnown>(tile, factor);
     wgmma_wait<0>();
     pin(o);
     pin(s);
@@ -609,8 +617,10 @@ struct Consumer {
       softmax.reset();
 #pragma unroll
       for (int i = 0; i < kOutputs; ++i) o[i] = 0.f;
-      if (it.steps == 0) retire_store();
-      else row(it);
+      if (it.steps == 0)
+        retire_store();
+      else
+        row(it);
       write_output(it);
       buffer.advance();
     }
