@@ -1,0 +1,74 @@
+// One attention call on a CUDA device, as plain device pointers. The executor registry fills it from a TilePlan; nothing here
+// allocates, synchronises or reads device memory from the host, so a call can be captured in a CUDA graph.
+#pragma once
+
+#include <cstdint>
+
+struct CUstream_st;
+
+namespace winnow::sm90 {
+
+enum class Operand : std::int32_t { bf16, f16 };
+
+// A [B,S,H,D] tensor: strides in elements, D contiguous, 16-byte aligned rows.
+struct StridedTensor {
+  void* data = nullptr;
+  std::int64_t stride_b = 0, stride_s = 0, stride_h = 0;
+};
+
+// A [B,H,S] f32 tensor, or null.
+struct StridedStats {
+  float* data = nullptr;
+  std::int64_t stride_b = 0, stride_h = 0, stride_s = 0;
+};
+
+struct AttendCall {
+  Operand operand = Operand::bf16;
+  std::int32_t D = 128;  // 64 or 128
+  std::int64_t B = 1, H = 1, Hk = 1, Sq = 0, Sk = 0;
+  StridedTensor q;    // [B,Sq,H,D]
+  StridedTensor k;    // [B,Sk,Hk,D]
+  StridedTensor v;    // [B,Sk,Hk,D]
+  StridedTensor out;  // [B,Sq,H,D]
+
+  // The plan. rows = B * H * ceil(Sq / 128), row = (b * H + h) * ceil(Sq / 128) + query tile.
+  const std::int64_t* offsets = nullptr;      // [rows + 1], or null: every key tile (the identity plan)
+  const std::int32_t* tiles = nullptr;        // [offsets[rows]] 64-key tiles, ascending per row
+  const std::int32_t* order = nullptr;        // [rows] as order_rows() makes it, or null: ascending rows
+  const std::int32_t* key_lengths = nullptr;  // [B], or null: Sk. K and V past a length must be finite.
+
+  // Virtual keys for tiles that are not listed, or null: they are dropped.
+  StridedTensor k_mean, v_mean;              // [B,ceil(Sk/64),Hk,D]
+  const std::uint32_t* mean_bits = nullptr;  // [rows, mean_words(Sk)] as mark_means() makes it
+
+  StridedStats lse;    // natural log; -inf for an empty row
+  StridedStats inv_l;  // 1 / l with the true maximum; 0 for an empty row
+
+  float scale = 0;  // > 0
+  // Drop a granule (64 rows x 128 keys) whose logits are all below the running maximum by this much, in log2. -inf: off.
+  float skip_threshold_log2 = -__builtin_huge_valf();
+  std::uint64_t* granules = nullptr;  // [2] tested and skipped, added to; or null
+  std::int32_t* scratch = nullptr;    // [scratch_words(rows)] written by the call
+};
+
+std::int64_t scratch_words(std::int64_t rows);
+
+// 32-bit words of one row of mean_bits: 4 per 128 key tiles.
+std::int64_t mean_words(std::int64_t Sk);
+
+// Two launches: the second does again what the first could not, usually nothing (see RowSoftmax). Throws Error if the shape, alignment or
+// device does not fit.
+void launch_attend(const AttendCall& call, CUstream_st* stream);
+
+// order: [B*H*Gq] rows sorted for the work queue: groups of heads whose K and V share the L2 cache, one group after another,
+// and in each group the longest rows first. offsets: [rows + 1].
+void order_rows(const std::int64_t* offsets, std::int32_t* order, std::int64_t rows, std::int64_t rows_per_group, CUstream_st* stream);
+
+// mean_bits: [rows, mean_words] one bit for each valid key tile that is neither listed nor excluded. Each `offsets` may be
+// null (no list); `key_lengths` as in AttendCall.
+void mark_means(std::uint32_t* mean_bits, std::int64_t rows, std::int64_t rows_per_batch, std::int64_t Sk, const std::int32_t* key_lengths,
+                const std::int64_t* refine_offsets, const std::int32_t* refine_tiles, const std::int64_t* skim_offsets,
+                const std::int32_t* skim_tiles, const std::int64_t* excluded_offsets, const std::int32_t* excluded_tiles,
+                CUstream_st* stream);
+
+}  // namespace winnow::sm90

@@ -1,0 +1,676 @@
+// Attention over key-tile lists on sm_90a: one persistent CTA per SM, one producer warp that copies tiles in, two consumer
+// warpgroups of 64 query rows that share a 128-row query tile and its list.
+//
+// A step is 128 keys: two 64-key list entries that four (K) and four (V) copies place as one 128-row operand, so scattered
+// tiles cost the tensor cores nothing. The first step of a row takes the odd or ragged end of the list and is the only one
+// that masks; means come last. K and V tiles pass through one ring in the order that they are used:
+// K0 K1 V0 K2 V1 ... K(n-1) V(n-2) V(n-1). Each step issues its Q K^T before the P V of the step before, so that the
+// exponentials of one overlap the products of the other; named barriers make the warpgroups take turns at the tensor cores.
+//
+// A row is done by one CTA in a fixed order of steps: results do not depend on scheduling.
+#pragma once
+
+#include <type_traits>
+
+#include "exec/cuda/kernel_args.h"
+#include "exec/cuda/softmax.cuh"
+#include "exec/cuda/wgmma.cuh"
+
+namespace winnow::sm90 {
+
+// kInPairs: for plans whose rows share one list. The two CTAs of a cluster take neighbouring query tiles, and each loads one of
+// the two key tiles of a step for both: half the reads of the L2 cache.
+template <class Element, int kHeadDim, bool kSkipTest, bool kWithMeans, Maximum kMaximum, bool kInPairs>
+struct AttendConfig {
+  using T = Element;
+  static constexpr int kD = kHeadDim;
+  static constexpr bool kSkip = kSkipTest;
+  static constexpr bool kMeans = kWithMeans;
+  static constexpr bool kSafe = kMaximum == Maximum::before;
+  static constexpr bool kPairs = kInPairs;
+  static constexpr int kCtas = kPairs ? 2 : 1;  // of a cluster
+  static constexpr bool kTop = kMaximum != Maximum::never;
+  static_assert(kTop || !kSkip, "the skip test compares with the maximum");
+  // Spares the tensor cores' reads of Q from shared memory: 4 % of a call's energy, and energy is what limits the clock. With
+  // everything else switched on there is no room for it.
+  static constexpr bool kQueryInRegisters = !(kSkip && kMeans);
+
+  static constexpr int kSlabs = kD / kBoxCols;               // 64-column slabs of an operand
+  static constexpr int kBoxBytes = kBoxRows * kBoxCols * 2;  // 8 KB
+  static constexpr int kSlabBytes = 2 * kBoxBytes;           // 128 rows of a slab
+  static constexpr int kOperandBytes = kSlabs * kSlabBytes;  // one 128-row operand: 32 KB at D = 128
+  // Two, so that a row's Q arrives while the row before is worked on and O leaves while the next one is: one was 9 % slower.
+  static constexpr int kQueryBuffers = 2;
+  static constexpr int kSlots = kD == 128 ? 5 : 10;  // of K and V: what 227 KB allow at D = 128
+};
+
+// What the producer tells the consumers about a row.
+struct Item {
+  int row;         // < 0: no more work
+  int b, h, q0;    // q0: first query
+  int list_steps;  // steps over listed tiles
+  int steps;       // and over means
+  int valid;       // keys of the first step that take part
+  int keys;        // valid keys of the batch entry
+};
+
+template <class C>
+struct Shared {
+  alignas(1024) std::uint8_t query[C::kQueryBuffers][C::kOperandBytes];  // Q, later O
+  alignas(1024) std::uint8_t ring[C::kSlots][C::kOperandBytes];
+  alignas(8) std::uint64_t full[C::kSlots], empty[C::kSlots];
+  std::uint64_t query_full[C::kQueryBuffers], query_empty[C::kQueryBuffers];
+  std::uint64_t item_empty[C::kQueryBuffers];
+  Item item[C::kQueryBuffers];
+  int veto[2];  // skip test, of each warpgroup: the last vote that a warp was against
+};
+
+inline constexpr int kProducerThreads = 128;  // setmaxnreg works on warpgroups; one warp of it has work
+inline constexpr int kConsumerThreads = 256;
+inline constexpr int kThreads = kProducerThreads + kConsumerThreads;
+inline constexpr int kConsumerWarps = kConsumerThreads / 32;
+// 65536 registers: 128 * 40 + 256 * 232 = 64512.
+inline constexpr int kProducerRegisters = 40;
+inline constexpr int kConsumerRegisters = 232;
+// Named barriers; 0 is __syncthreads. The second of each pair is the second warpgroup's.
+inline constexpr int kBarTurn = 1;
+inline constexpr int kBarGroup = 3;
+
+inline constexpr float kMeanLog2 = 6;  // log2 of the tokens of a virtual key, kTileK
+
+// Position in a circular buffer and the parity of its pass.
+template <int kSize>
+struct Cursor {
+  int index = 0;
+  std::uint32_t parity = 0;
+  __device__ __forceinline__ void advance() {
+    if (++index == kSize) {
+      index = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// ---- producer -------------------------------------------------------------------------------------------------------
+
+// A row's list, 32 entries in the lanes of the warp and the next 32 on their way.
+struct ListReader {
+  const std::int32_t* list;  // null: identity
+  int n, base, mine, next;
+
+  __device__ __forceinline__ int fetch(int i) const { return list == nullptr || i >= n ? i : __ldg(list + i); }
+  __device__ __forceinline__ void open(const std::int32_t* tiles, int count) {
+    list = tiles;
+    n = count;
+    base = 0;
+    mine = fetch(threadIdx.x % 32);
+    next = fetch(32 + threadIdx.x % 32);
+  }
+  // Entry i; calls come with i ascending.
+  __device__ __forceinline__ int at(int i) {
+    if (i >= base + 32) {
+      base += 32;
+      mine = next;
+      next = fetch(base + 32 + threadIdx.x % 32);
+    }
+    return __shfl_sync(0xffffffffu, mine, i - base);
+  }
+};
+
+template <class C>
+__device__ __forceinline__ void load_operand(std::uint8_t* to, const CUtensorMap* map, std::uint64_t* full, int row0, int row1, int head,
+                                             int b, std::uint64_t policy) {
+#pragma unroll
+  for (int slab = 0; slab < C::kSlabs; ++slab) {
+    std::uint8_t* at = to + slab * C::kSlabBytes;
+    tma_load(at, map, full, slab * kBoxCols, row0, head, b, policy);
+    tma_load(at + C::kBoxBytes, map, full, slab * kBoxCols, row1, head, b, policy);
+  }
+}
+
+// K or V of a step. In pairs, this CTA's half goes to both.
+template <class C>
+__device__ __forceinline__ void load_keys(std::uint8_t* to, const CUtensorMap* map, std::uint64_t* full, int row0, int row1, int head,
+                                          int b, int rank, std::uint64_t policy) {
+  if constexpr (!C::kPairs) {
+    load_operand<C>(to, map, full, row0, row1, head, b, policy);
+  } else {
+#pragma unroll
+    for (int slab = 0; slab < C::kSlabs; ++slab) {
+      tma_load_multicast(to + slab * C::kSlabBytes + rank * C::kBoxBytes, map, full, slab * kBoxCols, rank == 0 ? row0 : row1, head, b, 3,
+                         policy);
+    }
+  }
+}
+
+template <class C>
+__device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& shared) {
+  const bool leader = elect_one();
+  const std::uint64_t keep = l2_evict_last();
+  const std::uint64_t stream = l2_evict_first();
+  Cursor<C::kSlots> slot;
+  Cursor<C::kQueryBuffers> buffer;
+  const int rank = C::kPairs ? cluster_rank() : 0;
+  // A pair's second query tile may lie past the end: it is computed and not stored.
+  const int items_per_head = C::kPairs ? (args.Gq + 1) / 2 : args.Gq;
+  const int items = C::kPairs ? items_per_head * args.H * args.B : args.item_count != nullptr ? *args.item_count : args.rows;
+  int item = blockIdx.x / C::kCtas;
+  int ahead = 0;
+  while (true) {
+    // The next item is asked for while this one is worked on. Pairs are alike and go round in a fixed order.
+    if (C::kPairs)
+      ahead = item + gridDim.x / C::kCtas;
+    else if (leader)
+      ahead = gridDim.x + atomicAdd(args.next_item, 1);
+    Item it;
+    it.row = item >= items ? -1 : !C::kPairs && args.order != nullptr ? __ldg(args.order + item) : item;
+    if (it.row >= 0) {
+      const int bh = it.row / items_per_head;
+      const int query_tile = (it.row - bh * items_per_head) * C::kCtas + rank;
+      it.b = bh / args.H;
+      it.h = bh - it.b * args.H;
+      it.q0 = query_tile * kTileQ;
+      if constexpr (C::kPairs) it.row = bh * args.Gq + query_tile;
+      it.keys = args.key_lengths != nullptr ? __ldg(args.key_lengths + it.b) : args.Sk;
+    }
+    const int key_tiles = it.row < 0 ? 0 : (it.keys + kTileK - 1) / kTileK;
+    int n = key_tiles;
+    const std::int32_t* list = nullptr;
+    if (it.row >= 0 && args.offsets != nullptr) {
+      const std::int64_t begin = __ldg(args.offsets + it.row);
+      n = static_cast<int>(__ldg(args.offsets + it.row + 1) - begin);
+      list = args.tiles + begin;
+    }
+    // The first step takes the last entry, or the last two if n is even.
+    const int tail = n == 0 ? 0 : 2 - n % 2;
+    int tile0 = 0, tile1 = args.Gk;  // Gk: outside the tensor, read as zeros
+    if (tail > 0) {
+      tile0 = list != nullptr ? __ldg(list + n - tail) : n - tail;
+      if (tail == 2) tile1 = list != nullptr ? __ldg(list + n - 1) : n - 1;
+      const int last = tail == 2 ? tile1 : tile0;
+      it.valid = (tail - 1) * kTileK + min(kTileK, it.keys - last * kTileK);
+    }
+    it.list_steps = (n + 1) / 2;
+    it.steps = it.list_steps + (C::kMeans ? (key_tiles + kStepKeys - 1) / kStepKeys : 0);
+
+    mbarrier_wait(&shared.query_empty[buffer.index], buffer.parity ^ 1);
+    mbarrier_wait(&shared.item_empty[buffer.index], buffer.parity ^ 1);
+    if (leader) {
+      std::uint64_t* full = &shared.query_full[buffer.index];
+      shared.item[buffer.index] = it;
+      if (it.row < 0) {
+        mbarrier_arrive(full);
+      } else {
+        mbarrier_arrive_expect(full, C::kOperandBytes);
+        load_operand<C>(shared.query[buffer.index], &args.q, full, it.q0, it.q0 + kBoxRows, it.h, it.b, stream);
+      }
+    }
+    if (it.row < 0) return;
+    buffer.advance();
+
+    ListReader reader;
+    reader.open(list, n - tail);
+    const int head = it.h / (args.H / args.Hk);
+    int v0 = 0, v1 = 0;  // rows of the step before
+    for (int step = 0; step <= it.steps; ++step) {
+      int k0 = 0, k1 = 0;
+      if (step < it.steps) {
+        if (step >= it.list_steps) {
+          k0 = (step - it.list_steps) * kStepKeys;
+          k1 = k0 + kBoxRows;
+        } else if (step == 0) {
+          k0 = tile0 * kTileK;
+          k1 = tile1 * kTileK;
+        } else {
+          k0 = reader.at(2 * step - 2) * kTileK;
+          k1 = reader.at(2 * step - 1) * kTileK;
+        }
+        mbarrier_wait(&shared.empty[slot.index], slot.parity ^ 1);
+        if (leader) {
+          mbarrier_arrive_expect(&shared.full[slot.index], C::kOperandBytes);
+          const CUtensorMap* map = C::kMeans && step >= it.list_steps ? &args.k_mean : &args.k;
+          load_keys<C>(shared.ring[slot.index], map, &shared.full[slot.index], k0, k1, head, it.b, rank, keep);
+        }
+        slot.advance();
+      }
+      if (step > 0) {
+        mbarrier_wait(&shared.empty[slot.index], slot.parity ^ 1);
+        if (leader) {
+          mbarrier_arrive_expect(&shared.full[slot.index], C::kOperandBytes);
+          const CUtensorMap* map = C::kMeans && step > it.list_steps ? &args.v_mean : &args.v;
+          load_keys<C>(shared.ring[slot.index], map, &shared.full[slot.index], v0, v1, head, it.b, rank, keep);
+        }
+        slot.advance();
+      }
+      v0 = k0;
+      v1 = k1;
+    }
+    item = __shfl_sync(0xffffffffu, ahead, __ffs(__ballot_sync(0xffffffffu, leader)) - 1);
+  }
+}
+
+// ---- consumers ------------------------------------------------------------------------------------------------------
+
+// Sums past this move the reference. Below it probabilities, of which none is larger than its sum, fit the operand type and
+// their products the f32 accumulators.
+template <class T>
+__device__ constexpr float sum_limit() {
+  return std::is_same_v<T, __half> ? 0x1p14f : 0x1p64f;
+}
+
+template <class C>
+struct Consumer {
+  using T = typename C::T;
+  static constexpr int kScores = kStepKeys / 2;     // of 64 x 128, per thread
+  static constexpr int kOutputs = C::kD / 2;        // of 64 x D
+  static constexpr int kQuerySteps = C::kD / 16;    // k16 steps of Q K^T
+  static constexpr int kKeySteps = kStepKeys / 16;  // k16 steps of P V
+
+  const KernelArgs& args;
+  Shared<C>& shared;
+  const int group;  // 0 or 1
+  Cursor<C::kSlots> slot;
+  Cursor<C::kQueryBuffers> buffer;
+  int stored = -1;      // query buffer that an output is being copied from
+  bool pending = true;  // p holds probabilities whose P V is to come
+  int votes = 0, tested = 0, skipped = 0;
+
+  float s[kScores];
+  float o[kOutputs];
+  std::uint32_t p[kKeySteps][4];
+  std::uint32_t query[C::kQueryInRegisters ? kQuerySteps : 1][4];
+  RowSoftmax softmax;
+
+  __device__ __forceinline__ Consumer(const KernelArgs& a, Shared<C>& sh, int g) : args(a), shared(sh), group(g) {}
+
+  __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
+  __device__ __forceinline__ int warp() const { return threadIdx.x / 32 % 4; }
+
+  // Turns at the tensor cores: wait for mine, hand over to the other warpgroup.
+  __device__ __forceinline__ void take_turn() { bar_sync(kBarTurn + group, kConsumerThreads); }
+  __device__ __forceinline__ void pass_turn() { bar_arrive(kBarTurn + (group ^ 1), kConsumerThreads); }
+
+  __device__ __forceinline__ void wait_slot() { mbarrier_wait(&shared.full[slot.index], slot.parity); }
+  __device__ __forceinline__ void release(int index) {
+    if constexpr (C::kPairs) {
+      if (lane() < C::kCtas) mbarrier_arrive_cluster(&shared.empty[index], lane());
+    } else {
+      if (lane() == 0) mbarrier_arrive(&shared.empty[index]);
+    }
+  }
+
+  // Q fragments, 16 rows per warp: lanes give the rows of four 8x8 matrices (rows 0-7 and 8-15 of columns 0-7, then 8-15).
+  __device__ __forceinline__ void load_query() {
+    const int row = group * 64 + warp() * 16 + lane() % 16;
+    const std::uint32_t base = smem_address(shared.query[buffer.index]) + row * 128;
+#pragma unroll
+    for (int step = 0; step < kQuerySteps; ++step) {
+      const int chunk = step % 4 * 2 + lane() / 16;
+      ldmatrix_x4(query[step], base + step / 4 * C::kSlabBytes + ((chunk ^ row % 8) * 16));
+    }
+  }
+
+  // s = Q K^T with the keys in a slot of the ring, one commit group.
+  __device__ __forceinline__ void issue_scores(float (&s)[kScores], int k_slot) {
+    const std::uint64_t kd = matrix_descriptor(smem_address(shared.ring[k_slot]), 16, 1024);
+    const std::uint64_t qd = matrix_descriptor(smem_address(shared.query[buffer.index]) + group * C::kBoxBytes, 16, 1024);
+    pin(s);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kQuerySteps; ++step) {
+      const std::uint64_t at = (step / 4 * C::kSlabBytes + step % 4 * 32) >> 4;
+      if constexpr (C::kQueryInRegisters) {
+        if (step == 0)
+          Wgmma<T, kStepKeys>::template rs<true, false>(s, query[step], kd + at);
+        else
+          Wgmma<T, kStepKeys>::template rs<false, false>(s, query[step], kd + at);
+      } else {
+        if (step == 0)
+          Wgmma<T, kStepKeys>::template ss<true>(s, qd + at, kd + at);
+        else
+          Wgmma<T, kStepKeys>::template ss<false>(s, qd + at, kd + at);
+      }
+    }
+    wgmma_commit();
+  }
+
+  // o += P V, one commit group.
+  __device__ __forceinline__ void issue_output(int v_slot) {
+    const std::uint64_t vd = matrix_descriptor(smem_address(shared.ring[v_slot]), C::kSlabBytes, 1024);
+    pin(o);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kKeySteps; ++step) {
+      Wgmma<T, C::kD>::template rs<false, true>(o, p[step], vd + (step * 16 * 128 >> 4));
+    }
+    wgmma_commit();
+  }
+
+  __device__ __forceinline__ void pack_probabilities(const float (&s)[kScores]) {
+#pragma unroll
+    for (int step = 0; step < kKeySteps; ++step) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p[step][i] = pack<T>(s[8 * step + 2 * i], s[8 * step + 2 * i + 1]);
+    }
+  }
+
+  __device__ __forceinline__ void rescale_output(const float (&factor)[2]) {
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) o[i] *= factor[i / 2 % 2];
+  }
+
+  // The 128 bits of a step over means. Read before the step's products are waited for.
+  __device__ __forceinline__ uint4 mean_bits(const Item& it, int step) const {
+    const std::uint32_t* row = args.mean_bits + static_cast<std::int64_t>(it.row) * args.mean_words;
+    return __ldg(reinterpret_cast<const uint4*>(row) + (step - it.list_steps));
+  }
+
+  // Masks of a step that is not full: the first, and those over means.
+  __device__ __forceinline__ void edit_scores(const Item& it, int step, uint4 bits) {
+    if (C::kMeans && step >= it.list_steps) {
+      const int at = (step - it.list_steps) * kStepKeys;
+      const int last = (it.keys - 1) / kTileK;
+      const float fewer = log2f(static_cast<float>(it.keys - last * kTileK)) - kMeanLog2;
+      mask_means(s, bits, last - at, fewer / args.scale_log2);
+    } else if (step == 0 && it.valid < kStepKeys) {
+      mask_tail(s, it.valid);
+    }
+  }
+
+  // s <- probabilities, of scores of virtual keys if kVirtual. `tile`: the maxima of the first kKnown scores. Returns whether o
+  // must be multiplied by `factor`.
+  template <bool kVirtual, int kKnown>
+  __device__ __forceinline__ bool take_probabilities(float (&tile)[2], float (&factor)[2]) {
+    bool rescale = false;
+    if constexpr (kVirtual) softmax.shift(kMeanLog2, args.scale_log2);
+    if constexpr (C::kTop) {
+      RowSoftmax::raise_tile_max<kKnown, kScores>(s, tile);
+      softmax.raise_top(tile);
+      if constexpr (C::kSafe) rescale = softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
+      if constexpr (C::kSkip) softmax.share_top();
+    }
+    softmax.exponentials(s, args.scale_log2);
+    if constexpr (!C::kSafe) rescale = softmax.follow_sums(s, sum_limit<T>(), factor);
+    if constexpr (kVirtual) softmax.shift(-kMeanLog2, args.scale_log2);
+    return rescale;
+  }
+
+  // One step after the first; the probabilities of the step before are in p.
+  template <bool kEdit>
+  __device__ __forceinline__ void step(const Item& it, int index) {
+    uint4 bits{};
+    if constexpr (kEdit) bits = mean_bits(it, index);
+    const int k_slot = slot.index;
+    wait_slot();
+    take_turn();
+    issue_scores(s, k_slot);
+    slot.advance();
+    const int v_slot = slot.index;
+    wait_slot();
+    issue_output(v_slot);
+    slot.advance();
+    pass_turn();
+    wgmma_wait<1>();
+    pin(s);
+    release(k_slot);
+    if constexpr (kEdit) edit_scores(it, index, bits);
+    float tile[2] = {-kInf, -kInf}, factor[2];
+    const bool rescale = take_probabilities<kEdit, 0>(tile, factor);
+    wgmma_wait<0>();
+    pin(o);
+    pin(s);
+    release(v_slot);
+    if (rescale) rescale_output(factor);
+    pack_probabilities(s);
+  }
+
+  // Whether the whole warpgroup may drop this step. One score that is too large decides against it: a quarter of them mostly
+  // holds one. A warp that is against it leaves a veto and goes on at once: only warps whose own rows would allow it wait for
+  // the others. All warps meet in take_turn() between two votes, so one veto is enough.
+  // tile: maxima, in of nothing, out of at least kSample scores.
+  static constexpr int kSample = kScores / 4;
+  __device__ __forceinline__ bool vote_skip(float (&tile)[2]) {
+    RowSoftmax::raise_tile_max<0, kSample>(s, tile);
+    bool mine = all_below(tile);
+    if (mine) {
+      RowSoftmax::raise_tile_max<kSample, kScores>(s, tile);
+      mine = all_below(tile);
+    }
+    volatile int& veto = shared.veto[group];
+    ++votes;
+    if (mine) {
+      bar_sync(kBarGroup + group, 128);
+      return __all_sync(0xffffffffu, veto != votes);
+    }
+    if (lane() == 0) veto = votes;
+    __syncwarp();
+    bar_arrive(kBarGroup + group, 128);
+    return false;
+  }
+  __device__ __forceinline__ bool all_below(const float (&tile)[2]) const {
+    return __all_sync(0xffffffffu, tile[0] - softmax.top[0] < args.skip_below && tile[1] - softmax.top[1] < args.skip_below);
+  }
+
+  // The same with the skip test. A dropped step leaves nothing in p (`pending` false): the P V that would follow is not
+  // issued (it would add the probabilities of an older step again), and the V tile is only waited for and given back, so that
+  // the ring stays in step. Uniform in the warpgroup.
+  template <bool kEdit>
+  __device__ __forceinline__ void step_or_skip(const Item& it, int index) {
+    uint4 bits{};
+    if constexpr (kEdit) bits = mean_bits(it, index);
+    const int k_slot = slot.index;
+    wait_slot();
+    take_turn();
+    issue_scores(s, k_slot);
+    slot.advance();
+    const int v_slot = slot.index;
+    wait_slot();
+    slot.advance();
+    if (pending) {
+      issue_output(v_slot);
+      pass_turn();
+      wgmma_wait<1>();
+    } else {
+      pass_turn();
+      release(v_slot);
+      wgmma_wait<0>();
+    }
+    pin(s);
+    release(k_slot);
+    if constexpr (kEdit) edit_scores(it, index, bits);
+    float tile[2] = {-kInf, -kInf}, factor[2];
+    const bool skip = !kEdit && vote_skip(tile);  // means are never skipped
+    constexpr int kKnown = kEdit ? 0 : kSample;
+    bool rescale = false;
+    if (!skip) rescale = take_probabilities<kEdit, kKnown>(tile, factor);
+    wgmma_wait<0>();
+    pin(o);
+    pin(s);
+    if (pending) release(v_slot);
+    if (!skip) {
+      if (rescale) rescale_output(factor);
+      pack_probabilities(s);
+    }
+    pending = !skip;
+    skipped += skip && it.q0 + group * 64 < args.Sq;
+  }
+
+  __device__ __forceinline__ void row(const Item& it) {
+    wait_slot();
+    issue_scores(s, slot.index);
+    retire_store();
+    wgmma_wait<0>();
+    pin(s);
+    release(slot.index);
+    slot.advance();
+    edit_scores(it, 0, C::kMeans && it.list_steps == 0 ? mean_bits(it, 0) : uint4{});
+    const bool virtual_keys = C::kMeans && it.list_steps == 0;
+    if (virtual_keys) softmax.shift(kMeanLog2, args.scale_log2);
+    // The reference starts at the true maximum.
+    float tile[2], factor[2];
+    RowSoftmax::tile_max(s, tile);
+    softmax.raise_top(tile);
+    softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
+    if constexpr (!C::kSafe) softmax.require_reference();
+    softmax.exponentials(s, args.scale_log2);
+    if (virtual_keys) softmax.shift(-kMeanLog2, args.scale_log2);
+    if constexpr (C::kSkip) {
+      softmax.share_top();
+      // Rows past the end are in favour.
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        if (it.q0 + group * 64 + warp() * 16 + lane() / 4 + 8 * r >= args.Sq) softmax.top[r] = kInf;
+      }
+    }
+    pack_probabilities(s);
+    int index = 1;
+    if constexpr (C::kSkip) {
+      pending = true;
+      const bool counted = it.q0 + group * 64 < args.Sq;
+      if (counted) tested += it.list_steps;
+      for (; index < it.list_steps; ++index) step_or_skip<false>(it, index);
+      if constexpr (C::kMeans) {
+        for (; index < it.steps; ++index) step_or_skip<true>(it, index);
+      }
+    } else {
+      for (; index < it.list_steps; ++index) step<false>(it, index);
+      if constexpr (C::kMeans) {
+        for (; index < it.steps; ++index) step<true>(it, index);
+      }
+    }
+    wait_slot();
+    if (!C::kSkip || pending) {
+      issue_output(slot.index);
+      wgmma_wait<0>();
+      pin(o);
+    }
+    release(slot.index);
+    slot.advance();
+  }
+
+  // The copy of the output before this one has left its query buffer, which the producer may fill again.
+  __device__ __forceinline__ void retire_store() {
+    if (stored >= 0 && threadIdx.x % 128 == 0) {
+      tma_store_wait_read();
+      mbarrier_arrive(&shared.query_empty[stored]);
+    }
+    stored = -1;
+  }
+
+  __device__ __forceinline__ void write_output(const Item& it) {
+    softmax.finish();
+    const float scale[2] = {softmax.normaliser(0), softmax.normaliser(1)};
+    const int row = warp() * 16 + lane() / 4;
+    if (lane() % 4 == 0) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const std::int64_t q = it.q0 + group * 64 + row + 8 * r;
+        if (q < args.Sq) {
+          if (args.lse != nullptr) {
+            args.lse[it.b * args.lse_stride_b + it.h * args.lse_stride_h + q * args.lse_stride_s] = softmax.lse(r);
+          }
+          if (C::kTop && args.inv_l != nullptr) {
+            args.inv_l[it.b * args.inv_l_stride_b + it.h * args.inv_l_stride_h + q * args.inv_l_stride_s] =
+                softmax.inv_l(r, args.scale_log2);
+          }
+        }
+      }
+    }
+    if constexpr (!C::kSafe) {
+      if (__any_sync(0xffffffffu, softmax.lost) && lane() == 0 && it.q0 < args.Sq && atomicExch(args.redo_flags + it.row, 1) == 0) {
+        args.redo_rows[atomicAdd(args.redo_count, 1)] = it.row;
+      }
+    }
+    // All warps of the group are past their reads of Q, whose rows O now takes.
+    bar_sync(kBarGroup + group, 128);
+    std::uint8_t* to = shared.query[buffer.index] + group * C::kBoxBytes;
+    const int store_row = warp() * 16 + lane() % 16;
+    const std::uint32_t base = smem_address(to) + store_row * 128;
+#pragma unroll
+    for (int j = 0; j < C::kD / 16; ++j) {  // 16 columns at a time
+      const float* d = o + 8 * j;
+      const int chunk = j % 4 * 2 + lane() / 16;
+      stmatrix_x4(base + j / 4 * C::kSlabBytes + ((chunk ^ store_row % 8) * 16), pack<T>(d[0] * scale[0], d[1] * scale[0]),
+                  pack<T>(d[2] * scale[1], d[3] * scale[1]), pack<T>(d[4] * scale[0], d[5] * scale[0]),
+                  pack<T>(d[6] * scale[1], d[7] * scale[1]));
+    }
+    fence_async_proxy();
+    bar_sync(kBarGroup + group, 128);
+    if (threadIdx.x % 128 == 0) {
+#pragma unroll
+      for (int slab = 0; slab < C::kSlabs; ++slab) {
+        tma_store(&args.out, to + slab * C::kSlabBytes, slab * kBoxCols, it.q0 + group * 64, it.h, it.b);
+      }
+      tma_store_commit();
+    }
+    stored = buffer.index;
+  }
+
+  __device__ __forceinline__ void run() {
+    if (group == 1) bar_arrive(kBarTurn, kConsumerThreads);
+    while (true) {
+      mbarrier_wait(&shared.query_full[buffer.index], buffer.parity);
+      const Item it = shared.item[buffer.index];
+      mbarrier_arrive(&shared.item_empty[buffer.index]);
+      if (it.row < 0) break;
+      if constexpr (C::kQueryInRegisters) load_query();
+      softmax.reset();
+#pragma unroll
+      for (int i = 0; i < kOutputs; ++i) o[i] = 0.f;
+      if (it.steps == 0)
+        retire_store();
+      else
+        row(it);
+      write_output(it);
+      buffer.advance();
+    }
+    // The last turn that was passed to group 0 is taken, so that the barrier ends as it began.
+    if (group == 0) bar_sync(kBarTurn, kConsumerThreads);
+    if (threadIdx.x % 128 == 0) {
+      tma_store_wait();
+      if (C::kSkip && args.granules != nullptr) {
+        atomicAdd(args.granules, static_cast<unsigned long long>(tested));
+        atomicAdd(args.granules + 1, static_cast<unsigned long long>(skipped));
+      }
+    }
+  }
+};
+
+template <class C>
+__global__ void __launch_bounds__(kThreads, 1) sm90_attend(const __grid_constant__ KernelArgs args) {
+  extern __shared__ std::uint8_t memory[];
+  Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory + (-smem_address(memory) & 1023));
+  if (threadIdx.x == 0) {
+    shared.veto[0] = shared.veto[1] = 0;
+    for (int i = 0; i < C::kSlots; ++i) {
+      mbarrier_init(&shared.full[i], 1);
+      mbarrier_init(&shared.empty[i], kConsumerWarps * C::kCtas);
+    }
+    for (int i = 0; i < C::kQueryBuffers; ++i) {
+      mbarrier_init(&shared.query_full[i], 1);
+      mbarrier_init(&shared.query_empty[i], 2);  // one thread of each warpgroup
+      mbarrier_init(&shared.item_empty[i], kConsumerThreads);
+    }
+    mbarrier_init_fence();
+    prefetch_tensor_map(&args.q);
+    prefetch_tensor_map(&args.k);
+    prefetch_tensor_map(&args.v);
+    prefetch_tensor_map(&args.out);
+  }
+  __syncthreads();
+  if constexpr (C::kPairs) cluster_sync();  // the other CTA's barriers are ready
+  const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
+  if (warp < kProducerThreads / 32) {
+    registers_decrease<kProducerRegisters>();
+    if (warp == 0) produce<C>(args, shared);
+  } else {
+    registers_increase<kConsumerRegisters>();
+    Consumer<C>(args, shared, (warp - kProducerThreads / 32) / 4).run();
+  }
+  if constexpr (C::kPairs) {
+    __syncwarp();
+    cluster_sync();  // no copy or arrival of the other CTA may find this one gone
+  }
+}
+
+}  // namespace winnow::sm90

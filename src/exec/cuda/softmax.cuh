@@ -1,0 +1,190 @@
+// Online softmax of one warpgroup's 64 x 128 score tile in wgmma's accumulator layout. Each thread holds parts of two rows
+// (r = 0, 1); the four lanes of a quad share them.
+#pragma once
+
+#include <cmath>
+
+#include "exec/cuda/ptx.cuh"
+
+namespace winnow::sm90 {
+
+inline constexpr float kInf = __builtin_huge_valf();
+
+__device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+// Scores are raw q.k products; c = scale * log2(e) turns them into exponents of 2.
+//
+// Sums are kept relative to a reference, which starts at the maximum of the row's first tile and moves rarely. Every result
+// is a quotient of such sums, so that it depends on the reference by rounding only.
+//   follow_maximum: before the exponentials, by the tile's maximum, when a row of the warp has outgrown it by `slack`.
+//   follow_sums: after the exponentials, when a sum has become large. Needs no maximum: a fifth of the instructions of a step,
+//   and exponentials that start at once. A row that grows by more than 2^100 within one tile is lost.
+struct RowSoftmax {
+  float reference[2];    // the maximum that it was last set to, the same in the four lanes of a quad; -inf: none yet
+  float reference_c[2];  // the reference as an exponent of 2; 0 while there is none
+  float top[2];          // this lane's part of the true maximum
+  float sum[2];          // this lane's part of sum exp2(c * score - reference_c)
+  bool lost;             // the sums have overflowed
+
+  __device__ __forceinline__ void reset() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      reference[r] = top[r] = -kInf;
+      reference_c[r] = sum[r] = 0.f;
+    }
+    lost = false;
+  }
+
+  // tile <- max(tile, scores kBegin .. kEnd - 1 of s). Two chains per row.
+  template <int kBegin, int kEnd, int kN>
+  static __device__ __forceinline__ void raise_tile_max(const float (&s)[kN], float (&tile)[2]) {
+    float part[4] = {tile[0], s[kBegin + 1], tile[1], s[kBegin + 3]};
+#pragma unroll
+    for (int i = kBegin; i < kEnd; i += 4) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) part[j] = fmaxf(part[j], s[i + j]);
+    }
+    tile[0] = fmaxf(part[0], part[1]);
+    tile[1] = fmaxf(part[2], part[3]);
+  }
+  template <int kN>
+  static __device__ __forceinline__ void tile_max(const float (&s)[kN], float (&tile)[2]) {
+    tile[0] = s[0];
+    tile[1] = s[2];
+    raise_tile_max<0, kN>(s, tile);
+  }
+
+  __device__ __forceinline__ void raise_top(const float (&tile)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) top[r] = fmaxf(top[r], tile[r]);
+  }
+  // Every lane of a quad learns the row's maximum.
+  __device__ __forceinline__ void share_top() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) top[r] = quad_max(top[r]);
+  }
+
+  // `tile`: this lane's part of the tile's maxima. Returns whether sums were rescaled: O must then be multiplied by `factor`.
+  // The answer is the same in the whole warp.
+  __device__ __forceinline__ bool follow_maximum(const float (&tile)[2], float c, float slack, float (&factor)[2]) {
+    if (!__any_sync(0xffffffffu, tile[0] > reference[0] + slack || tile[1] > reference[1] + slack)) return false;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float next = fmaxf(reference[r], quad_max(tile[r]));
+      const float next_c = next == -kInf ? 0.f : next * c;
+      factor[r] = reference[r] == -kInf ? 0.f : ex2(reference_c[r] - next_c);
+      sum[r] *= factor[r];
+      reference[r] = next;
+      reference_c[r] = next_c;
+    }
+    return true;
+  }
+
+  // s: the tile's exponentials, already in the sums; rescaled too. `factor` is a power of 2: nothing is rounded.
+  template <int kN>
+  __device__ __forceinline__ bool follow_sums(float (&s)[kN], float limit, float (&factor)[2]) {
+    if (!__any_sync(0xffffffffu, sum[0] > limit || sum[1] > limit)) return false;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float most = quad_max(sum[r]);
+      lost |= most > 0x1p100f;
+      const int exponent = most > limit ? min((__float_as_int(most) >> 23) - 127, 100) : 0;
+      factor[r] = __int_as_float((127 - exponent) << 23);
+      reference_c[r] += static_cast<float>(exponent);
+      sum[r] *= factor[r];
+    }
+#pragma unroll
+    for (int i = 0; i < kN; ++i) s[i] *= factor[i / 2 % 2];
+    return true;
+  }
+  // Without a finite score in the first tile there is no reference for follow_sums() to start from.
+  __device__ __forceinline__ void require_reference() { lost |= reference[0] == -kInf || reference[1] == -kInf; }
+
+  // Reads the scores until the opposite shift as if they were larger by `log2_weight` exponents of 2.
+  __device__ __forceinline__ void shift(float log2_weight, float c) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      reference[r] -= log2_weight / c;
+      top[r] -= log2_weight / c;
+      reference_c[r] -= log2_weight;
+    }
+  }
+
+  // s <- exp2(c * s - reference_c), and its sums.
+  template <int kN>
+  __device__ __forceinline__ void exponentials(float (&s)[kN], float c) {
+#pragma unroll
+    for (int i = 0; i < kN; i += 4) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        s[i + j] = ex2(fmaf(s[i + j], c, -reference_c[j / 2]));
+        sum[j / 2] += s[i + j];
+      }
+    }
+  }
+
+  // Row sums over the quad; afterwards every lane of it holds the row's values.
+  __device__ __forceinline__ void finish() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) sum[r] = quad_sum(sum[r]);
+    share_top();
+  }
+  // 1 / sum, 0 for a row without keys.
+  __device__ __forceinline__ float normaliser(int r) const { return sum[r] == 0.f ? 0.f : 1.f / sum[r]; }
+  __device__ __forceinline__ float lse(int r) const {
+    constexpr float kLn2 = 0.6931471805599453f;
+    return sum[r] == 0.f ? -kInf : (reference_c[r] + log2f(sum[r])) * kLn2;
+  }
+  __device__ __forceinline__ float inv_l(int r, float c) const {
+    return sum[r] == 0.f ? 0.f : 1.f / (sum[r] * ex2(fmaf(-top[r], c, reference_c[r])));
+  }
+};
+
+// Columns from `valid` on take no part. Lane t of a quad holds columns 8 * i + 2 * t + {0, 1}.
+template <int kN>
+__device__ __forceinline__ void mask_tail(float (&s)[kN], int valid) {
+  const int first = valid - 2 * static_cast<int>(threadIdx.x % 4);
+#pragma unroll
+  for (int i = 0; i < kN / 4; ++i) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      if (8 * i + e >= first) s[4 * i + e] = s[4 * i + 2 + e] = -kInf;
+    }
+  }
+}
+
+// Scores of virtual keys: those without a bit take no part. `bits`: 128 columns. The number of tokens that a virtual key
+// stands for is in the reference (RowSoftmax::shift) but for the last one, in column `tail`, whose `tail_bias` is added here.
+template <int kN>
+__device__ __forceinline__ void mask_means(float (&s)[kN], uint4 bits, int tail, float tail_bias) {
+  const int shift = 2 * static_cast<int>(threadIdx.x % 4);
+  const std::uint32_t words[4] = {bits.x >> shift, bits.y >> shift, bits.z >> shift, bits.w >> shift};
+  if (tail < 2 * kN) {
+#pragma unroll
+    for (int i = 0; i < kN / 4; ++i) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        if (8 * i + e == tail - shift) {
+          s[4 * i + e] += tail_bias;
+          s[4 * i + 2 + e] += tail_bias;
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kN / 4; ++i) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      if ((words[i / 4] & 1u << (8 * (i % 4) + e)) == 0) s[4 * i + e] = s[4 * i + 2 + e] = -kInf;
+    }
+  }
+}
+
+}  // namespace winnow::sm90
