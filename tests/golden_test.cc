@@ -89,8 +89,10 @@ TEST_P(TinyRandom, EverySubmodule) {
   }
 }
 
-TEST_P(TinyRandom, GivenTheTimeEmbedding) {
-  if (GetParam() == Precision::bf16) GTEST_SKIP() << "says nothing about bf16";
+// In f32 alone: rounding to bf16 is far above the time embedding's share.
+class TinyRandomF32 : public TinyRandom {};
+INSTANTIATE_TEST_SUITE_P(Golden, TinyRandomF32, ::testing::Values(Precision::f32), [](const auto&) { return "f32"; });
+TEST_P(TinyRandomF32, GivenTheTimeEmbedding) {
   for (int c = 0; c < 2; ++c) {
     const std::string name = "case" + std::to_string(c) + ".";
     ForwardCase forward = make_case(c);
@@ -124,7 +126,8 @@ double forward_error(const std::string& file_name, const std::string& prefix, co
 
 // Two correct bf16 forwards of the trained model differ by 1.1 to 1.7 % (tests/golden/README.md): each has its own rounding
 // errors against f32, which are compared below.
-constexpr double kBf16Tolerance = 2.5e-2;
+constexpr double kBf16SmallGridTolerance = 2.5e-2;
+constexpr double kBf16FullGridTolerance = 1.5e-2;
 
 TEST(GoldenForward, SmallGrid) {
   for (const std::string expert : {"high", "low"}) {
@@ -137,7 +140,7 @@ TEST(GoldenForward, SmallGrid) {
       EXPECT_LT(f32, 1e-4) << name;
       const double bf16 =
           forward_error("small_forward_and_generation.safetensors", expert + ".", name + "bf16.velocity", text, folder, Precision::bf16);
-      EXPECT_LT(bf16, kBf16Tolerance) << name;
+      EXPECT_LT(bf16, kBf16SmallGridTolerance) << name;
       RecordProperty(expert + "_" + branch + "_f32_rel_l2", std::to_string(f32));
       RecordProperty(expert + "_" + branch + "_bf16_rel_l2", std::to_string(bf16));
     }
@@ -163,7 +166,7 @@ TEST(GoldenForward, FullGrid) {
     const double f32 = forward_error(file, "", "velocity_f32.frames_by_4", "text", folder, Precision::f32);
     EXPECT_LT(f32, 1e-4) << expert;
     const double bf16 = forward_error(file, "", "velocity_bf16.frames_by_4", "text", folder, Precision::bf16);
-    EXPECT_LT(bf16, kBf16Tolerance) << expert;
+    EXPECT_LT(bf16, kBf16FullGridTolerance) << expert;
     RecordProperty(expert + "_f32_rel_l2", std::to_string(f32));
     RecordProperty(expert + "_bf16_rel_l2", std::to_string(bf16));
   }
