@@ -1,5 +1,5 @@
 # The library: every src/<folder>/*.cc that is not a test. A file's name says how it is compiled:
-#   *_avx2.cc *_avx512.cc *_amx.cc   with that instruction set, on x86 only
+#   *_avx2.cc *_avx512.cc *_avx512bf16.cc *_amx.cc   with that instruction set, on x86 only
 #   *_absent.cc                      stands in for what is not built: x86_absent.cc, cuda_absent.cc
 find_package(Threads REQUIRED)
 find_package(dnnl CONFIG REQUIRED)
@@ -15,7 +15,7 @@ list(FILTER winnow_sources EXCLUDE REGEX "_(test|bench)\\.cc$")
 if(WINNOW_X86)
   list(FILTER winnow_sources EXCLUDE REGEX "x86_absent\\.cc$")
 else()
-  list(FILTER winnow_sources EXCLUDE REGEX "_(avx2|avx512|amx)\\.cc$")
+  list(FILTER winnow_sources EXCLUDE REGEX "_(avx2|avx512|avx512bf16|amx)\\.cc$")
 endif()
 if(WINNOW_CUDA)
   list(FILTER winnow_sources EXCLUDE REGEX "cuda_absent\\.cc$")
@@ -27,9 +27,10 @@ set(winnow_isa_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -m
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # its own intrinsics' undefined operands look uninitialised to it (GCC bug 105593)
   list(APPEND winnow_isa_avx512 -Wno-uninitialized -Wno-maybe-uninitialized)
 endif()
-set(winnow_isa_amx ${winnow_isa_avx512} -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8)
+set(winnow_isa_avx512bf16 ${winnow_isa_avx512} -mavx512bf16)
+set(winnow_isa_amx ${winnow_isa_avx512bf16} -mamx-tile -mamx-bf16 -mamx-int8)
 foreach(source IN LISTS winnow_sources)
-  if(source MATCHES "_(avx2|avx512|amx)\\.cc$")
+  if(source MATCHES "_(avx2|avx512|avx512bf16|amx)\\.cc$")
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${winnow_isa_${CMAKE_MATCH_1}}")
   endif()
 endforeach()

@@ -12,7 +12,7 @@ for header in oneapi nlohmann libpng16 png.h pngconf.h; do
   if [ -e "/usr/include/$header" ]; then ln -s "/usr/include/$header" "$out/include/$header"; fi
 done
 for header in /usr/include/dnnl*.h*; do ln -s "$header" "$out/include/"; done
-sources=$(find src -name '*.cc' ! -name '*_test.cc' ! -name '*_avx2.cc' ! -name '*_avx512.cc' ! -name '*_amx.cc')
+sources=$(find src -name '*.cc' ! -name '*_test.cc' ! -name '*_avx2.cc' ! -name '*_avx512.cc' ! -name '*_avx512bf16.cc' ! -name '*_amx.cc')
 export compiler out
 echo "$sources" | xargs -P "$(nproc)" -I{} bash -c \
   '"$compiler" -std=c++20 -O1 -c -Wall -Wextra -Werror -DWINNOW_VERSION=\"0\" -Iinclude -Isrc -isystem "$out/include" {} -o "$out/$(echo {} | tr / _).o" || exit 255'

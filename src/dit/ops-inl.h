@@ -1,5 +1,6 @@
 // The row kernels of ops.h, written once over the vector vocabulary. Included by ops_<isa>.cc inside its own namespace,
-// after the vocabulary, round_to_bf16() and what is needed of pairs. Nothing here may use the standard library: see DESIGN.md, "Executors".
+// after the vocabulary, round_to_bf16() and rotate_pairs() where there are lanes. Nothing here may use the standard library: see DESIGN.md,
+// "Executors".
 
 template <bool kBf16>
 struct Io;
@@ -64,16 +65,20 @@ inline V sum_vectors(std::int64_t width, std::int64_t& done, Term&& term) {
 
 inline const float* row_of(const RowTable& t, std::int64_t row) { return t.index == nullptr ? t.table : t.table + t.index[row] * t.stride; }
 
-// exp(x) to about 2 ulp: 2^n exp(r) with |r| <= ln(2)/2 and the Taylor series to r^7, whose remainder is below 1e-8.
+// exp(x) = 2^n exp(r) with |r| <= ln(2)/2 and the Taylor series: to r^7 for f32 (about 2 ulp; the remainder is below 1e-8),
+// to r^5 where the result is rounded to bf16 (remainder below 3e-6, bf16's half ulp is 2e-3).
 // x is limited to [-87, 88]: enough for the sigmoid, whose ends are then 0 and 1 to f32. NaN stays NaN.
+template <bool kBf16>
 inline V exp_limited(V x) {
   x = max(set(-87.0F), min(set(88.0F), x));
   const V n = round(mul(x, set(1.44269504F)));
   V r = fma(n, set(-0.693145752F), x);  // ln 2 in two parts, the first exact in 16 bits
   r = fma(n, set(-1.42860677e-6F), r);
-  V p = set(1.0F / 5040.0F);
-  p = fma(p, r, set(1.0F / 720.0F));
-  p = fma(p, r, set(1.0F / 120.0F));
+  V p = set(1.0F / 120.0F);
+  if constexpr (!kBf16) {
+    p = fma(set(1.0F / 5040.0F), r, set(1.0F / 720.0F));
+    p = fma(p, r, set(1.0F / 120.0F));
+  }
   p = fma(p, r, set(1.0F / 24.0F));
   p = fma(p, r, set(1.0F / 6.0F));
   p = fma(p, r, set(0.5F));
@@ -81,7 +86,10 @@ inline V exp_limited(V x) {
   p = fma(p, r, set(1.0F));
   return scale2(p, n);
 }
-inline V sigmoid_times(V x, V argument) { return div(x, add(set(1.0F), exp_limited(sub(zero(), argument)))); }
+template <bool kBf16>
+inline V sigmoid_times(V x, V argument) {
+  return div(x, add(set(1.0F), exp_limited<kBf16>(sub(zero(), argument))));
+}
 
 template <bool kBf16>
 void layer_norm(const void* x, void* y, RowTable scale, RowTable shift, std::int64_t width, float eps, std::int64_t begin,
@@ -148,9 +156,7 @@ void norm_rope(void* x, const float* weight, const float* rope, std::int64_t wid
         }
       } else {
         walk<T>(head_dim, [&](std::int64_t d, int n) {
-          const V v = T::rounded(normal(head + d, n));
-          const V a = get<F32>(angles + d, n);
-          put<T>(p + head + d, add(mul(v, even_of_pairs(a)), mul(swap_pairs(v), mul(odd_of_pairs(a), alternating_sign()))), n);
+          put<T>(p + head + d, rotate_pairs(T::rounded(normal(head + d, n)), get<F32>(angles + d, n)), n);
         });
       }
     }
@@ -184,7 +190,7 @@ void gelu_tanh(void* x, std::int64_t begin, std::int64_t end) {
   walk<T>(end - begin, [&](std::int64_t d, int n) {
     const V v = get<T>(p + d, n);
     const V cubic = fma(mul(mul(v, v), v), set(0.044715F), v);
-    put<T>(p + d, sigmoid_times(v, mul(cubic, set(1.5957691216F))), n);
+    put<T>(p + d, sigmoid_times<kBf16>(v, mul(cubic, set(1.5957691216F))), n);
   });
 }
 
@@ -195,7 +201,7 @@ void silu(const void* x, void* y, std::int64_t begin, std::int64_t end) {
   auto* out = static_cast<typename T::Element*>(y) + begin;
   walk<T>(end - begin, [&](std::int64_t d, int n) {
     const V v = get<T>(in + d, n);
-    put<T>(out + d, sigmoid_times(v, v), n);
+    put<T>(out + d, sigmoid_times<kBf16>(v, v), n);
   });
 }
 

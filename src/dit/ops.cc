@@ -9,6 +9,7 @@ namespace winnow::dit {
 
 const RowKernels* kernels_for(Isa isa) {
   switch (isa) {
+    case Isa::avx512_bf16: return cpu_features().avx512_bf16 ? avx512_bf16_kernels() : nullptr;
     case Isa::avx512: return cpu_features().avx512 ? avx512_kernels() : nullptr;
     case Isa::avx2: return cpu_features().avx2 ? avx2_kernels() : nullptr;
     case Isa::scalar: return &scalar_kernels();
@@ -17,7 +18,7 @@ const RowKernels* kernels_for(Isa isa) {
 }
 
 const RowKernels& best_kernels() {
-  for (const Isa isa : {Isa::avx512, Isa::avx2}) {
+  for (const Isa isa : {Isa::avx512_bf16, Isa::avx512, Isa::avx2}) {
     if (const RowKernels* kernels = kernels_for(isa)) return *kernels;
   }
   return scalar_kernels();

@@ -8,7 +8,7 @@
 
 namespace winnow::dit {
 
-enum class Isa : std::uint8_t { scalar, avx2, avx512 };
+enum class Isa : std::uint8_t { scalar, avx2, avx512, avx512_bf16 };
 
 // Per-row parameters: row r uses table + index[r] * stride, or the table itself if index is null (one entry for all rows).
 struct RowTable {
@@ -38,7 +38,8 @@ struct RowKernels {
 };
 inline int kernel_index(DType dtype) { return dtype == DType::bf16 ? 1 : 0; }
 
-const RowKernels* avx512_kernels();  // null if not built
+const RowKernels* avx512_bf16_kernels();  // null if not built
+const RowKernels* avx512_kernels();
 const RowKernels* avx2_kernels();
 const RowKernels& scalar_kernels();
 // Null if this build or this processor lacks it.

@@ -8,11 +8,10 @@ namespace winnow::avx2 {
 namespace {
 using dit::RowKernels;
 using dit::RowTable;
-// Elements 2p and 2p + 1: exchanged, both the first, both the second; and -1, 1, -1, 1 ...
-inline V swap_pairs(V a) { return _mm256_permute_ps(a, 0xB1); }
-inline V even_of_pairs(V a) { return _mm256_moveldup_ps(a); }
-inline V odd_of_pairs(V a) { return _mm256_movehdup_ps(a); }
-inline V alternating_sign() { return _mm256_setr_ps(-1.0F, 1.0F, -1.0F, 1.0F, -1.0F, 1.0F, -1.0F, 1.0F); }
+// Turns each pair (v0, v1) by the angle whose (cos, sin) is the same pair of `angles`: (v0 cos - v1 sin, v1 cos + v0 sin).
+inline V rotate_pairs(V v, V angles) {
+  return _mm256_fmaddsub_ps(v, _mm256_moveldup_ps(angles), _mm256_mul_ps(_mm256_permute_ps(v, 0xB1), _mm256_movehdup_ps(angles)));
+}
 // The nearest bf16, as f32.
 inline V round_to_bf16(V a) { return widen_bf16(narrow_bf16(a)); }
 #include "dit/ops-inl.h"

@@ -65,12 +65,13 @@ class RowOps : public testing::TestWithParam<Case> {
 };
 
 std::string case_name(const testing::TestParamInfo<Case>& test) {
-  const char* isas[] = {"scalar", "avx2", "avx512"};
+  const char* isas[] = {"scalar", "avx2", "avx512", "avx512_bf16"};
   return std::string(isas[static_cast<int>(test.param.isa)]) + "_" + dtype_name(test.param.dtype);
 }
 INSTANTIATE_TEST_SUITE_P(EveryIsa, RowOps,
                          testing::Values(Case{Isa::scalar, DType::f32}, Case{Isa::scalar, DType::bf16}, Case{Isa::avx2, DType::f32},
-                                         Case{Isa::avx2, DType::bf16}, Case{Isa::avx512, DType::f32}, Case{Isa::avx512, DType::bf16}),
+                                         Case{Isa::avx2, DType::bf16}, Case{Isa::avx512, DType::f32}, Case{Isa::avx512, DType::bf16},
+                                         Case{Isa::avx512_bf16, DType::bf16}),
                          case_name);
 
 // Widths with and without a ragged end for 8 and 16 lanes.

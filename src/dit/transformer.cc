@@ -94,7 +94,7 @@ void patchify(const TensorView& latents, const TransformerConfig& config, const 
   parallel_for(frames / pt * rows, [&, patch](std::int64_t line, int) {
     const std::int64_t f0 = line / rows * patch[0];
     const std::int64_t y0 = line % rows * patch[1];
-    T* out = patches.as<T>() + line * columns * features;
+    T* __restrict out = patches.as<T>() + line * columns * features;
     std::int64_t feature = 0;
     for (std::int64_t c = 0; c < channels; ++c) {
       for (std::int64_t f = f0; f < f0 + patch[0]; ++f) {
@@ -118,16 +118,20 @@ void unpatchify(const TensorView& features, const TransformerConfig& config, con
   const std::int64_t width = velocity.size(3);
   const auto patch = config.patch_size;
   const std::int64_t rows = height / patch[1];
-  const std::int64_t columns = width / patch[2];
-  parallel_for(frames * height, [&](std::int64_t line, int) {
+  const std::int64_t pw = patch[2];
+  const std::int64_t columns = width / pw;
+  const std::int64_t row = features.size(1);
+  parallel_for(frames * height, [=](std::int64_t line, int) {
     const std::int64_t f = line / height;
     const std::int64_t y = line % height;
     const std::int64_t token = (f / patch[0] * rows + y / patch[1]) * columns;
     const std::int64_t place = (f % patch[0] * patch[1] + y % patch[1]) * patch[2];
-    for (std::int64_t x = 0; x < width; ++x) {
-      const T* in = features.as<T>() + (token + x / patch[2]) * features.size(1) + (place + x % patch[2]) * channels;
-      T* out = velocity.as<T>() + line * width + x;
-      for (std::int64_t c = 0; c < channels; ++c) out[c * frames * height * width] = in[c];
+    const T* in = features.as<T>() + token * features.size(1) + place * channels;
+    T* __restrict out = velocity.as<T>() + line * width;
+    for (std::int64_t c = 0; c < channels; ++c, ++in, out += frames * height * width) {
+      for (std::int64_t column = 0; column < columns; ++column) {
+        for (std::int64_t kx = 0; kx < pw; ++kx) out[column * pw + kx] = in[column * row + kx * channels];
+      }
     }
   });
 }

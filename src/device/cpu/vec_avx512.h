@@ -21,6 +21,10 @@ static inline void store_n(float* p, V a, int n) { _mm512_mask_storeu_ps(p, mask
 static inline V widen_bf16(__m256i h) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16)); }
 static inline V load_bf16(const std::uint16_t* p) { return widen_bf16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
 static inline V load_bf16_n(const std::uint16_t* p, int n) { return widen_bf16(_mm256_maskz_loadu_epi16(mask_n(n), p)); }
+#if defined(__AVX512BF16__)
+// One instruction instead of seven; it takes subnormals for zero.
+static inline __m256i narrow_bf16(V a) { return (__m256i)_mm512_cvtneps_pbh(a); }
+#else
 static inline __m256i narrow_bf16(V a) {
   const __m512i u = _mm512_castps_si512(a);
   const __m512i lsb = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
@@ -29,6 +33,7 @@ static inline __m256i narrow_bf16(V a) {
   r = _mm512_mask_or_epi32(r, nan, _mm512_srli_epi32(u, 16), _mm512_set1_epi32(0x40));
   return _mm512_cvtepi32_epi16(r);
 }
+#endif
 static inline void store_bf16(std::uint16_t* p, V a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow_bf16(a)); }
 static inline void store_bf16_n(std::uint16_t* p, V a, int n) { _mm256_mask_storeu_epi16(p, mask_n(n), narrow_bf16(a)); }
 static inline V load_f16(const std::uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
