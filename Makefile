@@ -74,7 +74,7 @@ check: check-format check-layers check-portable
 
 check-format:
 	$(call need,clang-format-14)
-	clang-format-14 --dry-run -Werror $(SOURCES)
+	@clang-format-14 --dry-run -Werror $(SOURCES)
 
 check-layers:
 	python3 tools/check_layers.py
