@@ -20,7 +20,8 @@ class Workspace {
   // Uninitialised memory for `count` objects of trivially destructible type T.
   template <class T>
   T* allocate(std::size_t count) {
-    return static_cast<T*>(allocate_bytes(count * sizeof(T)));
+    constexpr std::size_t kMost = static_cast<std::size_t>(-1);  // refused by allocate_bytes(), as an overflown product has to be
+    return static_cast<T*>(allocate_bytes(count > kMost / sizeof(T) ? kMost : count * sizeof(T)));
   }
   void* allocate_bytes(std::size_t bytes);
 

@@ -1,11 +1,13 @@
 // Numeric codecs, views, workspace, threads, random numbers.
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "core/numeric.h"
@@ -106,6 +108,12 @@ TEST(Workspace, SecondPassTakesNothingFromTheSystem) {
   EXPECT_GE(ws.peak_bytes(), 16000000U);
 }
 
+TEST(Workspace, SizesThatOverflowAreRefused) {
+  Workspace ws;
+  EXPECT_THROW(ws.allocate<double>((std::size_t{1} << 61U) + 1), Error);  // 8 bytes, modulo 2^64
+  EXPECT_THROW(ws.allocate_bytes(static_cast<std::size_t>(-1)), Error);
+}
+
 TEST(Workspace, ResetInsideScopeIsRefused) {
   Workspace ws;
   const Workspace::Scope scope(ws);
@@ -141,6 +149,28 @@ TEST(Threads, FirstExceptionComesBack) {
 }
 
 // Known answers: Random123's kat_vectors for philox4x32-10.
+TEST(Threads, RefusalOfTheSystemIsAnError) {
+  pthread_attr_t usual;
+  pthread_attr_t huge;
+  ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
+  ASSERT_EQ(pthread_attr_init(&huge), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, std::size_t{1} << 46U), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  std::string what;
+  try {
+    set_num_threads(5);
+  } catch (const Error& error) {
+    what = error.what();
+  }
+  pthread_setattr_default_np(&usual);
+  pthread_attr_destroy(&huge);
+  pthread_attr_destroy(&usual);
+  EXPECT_NE(what.find("[threads] expected to start 5 threads, got "), std::string::npos) << what;
+  set_num_threads(2);  // later ones can start again
+  EXPECT_EQ(num_threads(), 2);
+  set_num_threads(0);
+}
+
 TEST(Random, PhiloxMatchesKnownAnswers) {
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (std::array<std::uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),

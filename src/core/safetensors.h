@@ -53,6 +53,10 @@ struct NamedTensor {
 void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
+// Whether convert() takes this dtype.
+inline bool is_convertible(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f64;
+}
 // Element-wise conversion between f32, f16, bf16 and f64, any strides, equal shapes. Throws Error on other dtypes.
 void convert(const TensorView& from, const TensorView& to);
 

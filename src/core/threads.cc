@@ -22,18 +22,17 @@ thread_local bool inside_parallel_region = false;
 class Pool {
  public:
   explicit Pool(int workers) {
-    for (int w = 1; w < workers; ++w) {
-      threads_.emplace_back([this, w] { work(w); });
+    try {
+      for (int w = 1; w < workers; ++w) {
+        threads_.emplace_back([this, w] { work(w); });
+      }
+    } catch (const std::exception& error) {  // a limit of the system; those that did start have to end first
+      join();
+      throw Error("threads",
+                  "expected to start " + std::to_string(workers) + " threads, got " + std::to_string(size()) + ": " + error.what());
     }
   }
-  ~Pool() {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    wake_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
+  ~Pool() { join(); }
   int size() const { return static_cast<int>(threads_.size()) + 1; }
 
   void run(std::int64_t n, void (*body)(void*, std::int64_t, int), void* context) {
@@ -55,6 +54,14 @@ class Pool {
   }
 
  private:
+  void join() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
   void take(int worker) {
     inside_parallel_region = true;
     for (;;) {

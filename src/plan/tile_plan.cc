@@ -283,6 +283,7 @@ std::span<std::int32_t> PlanBuilder::tiles(Tier tier, std::int64_t row_index) { 
 std::span<std::int32_t> PlanBuilder::excluded(std::int64_t row_index) { return row(2, row_index); }
 
 void PlanBuilder::allocate() {
+  if (allocated_) throw Error("plan", "allocate() twice");
   const std::int64_t rows = geometry_.rows();
   for (int which = 0; which < 3; ++which) {
     std::int64_t* offsets = offsets_[which];
@@ -330,6 +331,7 @@ TilePlan PlanBuilder::finish() && {
 TilePlan PlanBuilder::from_rows(PlanGeometry geometry, Skipped skipped, const std::vector<std::vector<std::int32_t>>& refine,
                                 const std::vector<std::vector<std::int32_t>>& skim,
                                 const std::vector<std::vector<std::int32_t>>& excluded) {
+  geometry.validate();  // rows() divides by the tile size
   const auto rows = static_cast<std::size_t>(geometry.rows());
   PlanBuilder builder(std::move(geometry), skipped);
   const std::vector<std::vector<std::int32_t>>* all[3] = {&refine, &skim, &excluded};

@@ -46,6 +46,17 @@ TEST(TilePlan, MeansCostOneVirtualKeyPerGroup) {
   EXPECT_DOUBLE_EQ(plan.modelled_cost({.refine = 1.0, .skim = 0.5, .mean = 1.0}), 2.5 + 10.0 / 64);
 }
 
+TEST(TilePlan, TilesOfNoTokensAreRefused) {
+  EXPECT_THROW(PlanBuilder::from_rows({.Sq = 4, .Sk = 4, .tile_q = 0}, Skipped::drop, {{0}}), Error);
+}
+
+TEST(TilePlan, BuilderAllocatesOnce) {
+  PlanBuilder builder({.Sq = 256, .Sk = 128}, Skipped::drop);
+  builder.counts(Tier::refine)[0] = 1;
+  builder.allocate();
+  EXPECT_THROW(builder.allocate(), Error);  // it would turn offsets into sums of offsets
+}
+
 TEST(TilePlan, InvalidListsAreRefused) {
   const PlanGeometry g = geometry(128, 256);
   EXPECT_THROW(PlanBuilder::from_rows(g, Skipped::drop, {{4}}), Error);
