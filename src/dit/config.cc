@@ -308,9 +308,15 @@ DefaultsConfig load_defaults_config(const std::string& path) {
   return config;
 }
 
+bool has_entry(const std::string& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
+}
+
 ModelConfig load_model_config(const std::string& directory) {
   const fs::path root(directory);
-  if (!fs::is_directory(root)) fail(directory, "not a directory");
+  std::error_code ignored;
+  if (!fs::is_directory(root, ignored)) fail(directory, "not a directory");
   const auto file = [&](const char* name) { return (root / name).string(); };
   ModelConfig config;
   config.directory = directory;
@@ -341,7 +347,7 @@ ModelConfig load_model_config(const std::string& directory) {
                                         ", got " + std::to_string(config.codec.z_dim));
     }
   }
-  if (fs::exists(root / "winnow.json")) {
+  if (has_entry(file("winnow.json"))) {
     config.defaults = load_defaults_config(file("winnow.json"));
   } else if (config.index.expand_timesteps) {  // TI2V-5B
     config.defaults = {1280, 704, 121, 24};

@@ -88,6 +88,9 @@ struct ModelConfig {
   DefaultsConfig defaults;
 };
 
+// Whether a folder has an entry of this name, a link that leads nowhere included: opening that tells what is wrong with it.
+bool has_entry(const std::string& path);
+
 // Throws Error naming the file and the key: unreadable, not JSON, unknown key, wrong type, out of range, unsupported value.
 ModelConfig load_model_config(const std::string& directory);
 

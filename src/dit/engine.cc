@@ -204,6 +204,7 @@ struct Engine::Impl {
     if (view.rank != 5 || view.shape != latents.view().shape) {
       throw Error("latents", options.latents + ": expected " + latents.view().describe() + ", got " + found);
     }
+    if (!is_convertible(view.dtype)) throw Error("latents", options.latents + ": expected f32, f16, bf16 or f64, got " + found);
     convert(view, latents);
     if (!all_finite(latents)) throw Error("latents", options.latents + ": contains NaN or Inf");
     return latents;

@@ -155,6 +155,19 @@ TEST_F(Model, RefusesByFileAndKey) {
   EXPECT_THAT(refusal([&] { load_model_config(path("missing")); }), HasSubstr("not a directory"));
 }
 
+TEST_F(Model, LinksThatLeadToThemselves) {
+  for (const char* file : {"model_index.json", "winnow.json", "transformer/diffusion_pytorch_model.safetensors"}) {
+    copy_tiny();
+    fs::remove(path(file));
+    fs::create_symlink(fs::path(file).filename(), path(file));
+    const std::string text = std::string(file).find("transformer") == 0 ? refusal([&] { WeightFiles(path("transformer")); }) : load();
+    EXPECT_THAT(text, AllOf(HasSubstr(file), HasSubstr("cannot open"))) << file;
+    fs::remove(path(file));
+  }
+  fs::create_symlink("loop", path("loop"));
+  EXPECT_THAT(refusal([&] { load_model_config(path("loop")); }), HasSubstr("loop: not a directory"));
+}
+
 TEST_F(Model, LoadsComponentsThatItCannotRun) {
   copy_tiny();
   edit("model_index.json", "text_encoder", {"transformers", "UMT5EncoderModel"});
@@ -202,6 +215,10 @@ TEST_F(Model, PromptEmbeds) {
   write_safetensors(path("e"), one);
   EXPECT_TRUE(load_prompt_embeds(path("e"), 8, false).negative.empty());
   EXPECT_THAT(refusal([&] { load_prompt_embeds(path("e"), 8, true); }), HasSubstr("no tensor named negative_prompt_embeds"));
+  const Tensor integers(DType::i32, {4, 8});
+  const NamedTensor wrong[] = {{"prompt_embeds", integers}};
+  write_safetensors(path("e"), wrong);
+  EXPECT_THAT(refusal([&] { load_prompt_embeds(path("e"), 8, false); }), AllOf(HasSubstr(path("e")), HasSubstr("got [4,8] i32")));
   rows.as<bf16>()[5] = to_bf16(std::numeric_limits<float>::infinity());
   write_safetensors(path("e"), one);
   EXPECT_THAT(refusal([&] { load_prompt_embeds(path("e"), 8, false); }), HasSubstr("NaN or Inf"));

@@ -86,6 +86,9 @@ TextRows load_prompt_embeds(const std::string& path, std::int64_t text_dim, bool
       throw Error("prompt-embeds", path + ": " + key + ": expected [L," + std::to_string(text_dim) + "], got " + file.at(key).describe());
     }
     Tensor rows(DType::f32, {view.size(0), text_dim});
+    if (!is_convertible(view.dtype)) {
+      throw Error("prompt-embeds", path + ": " + key + ": expected f32, f16, bf16 or f64, got " + view.describe());
+    }
     convert(view, rows);
     if (!all_finite(rows)) throw Error("prompt-embeds", path + ": " + key + ": contains NaN or Inf");
     return rows;

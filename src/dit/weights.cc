@@ -8,6 +8,7 @@
 #include "core/json.h"
 #include "core/numeric.h"
 #include "core/threads.h"
+#include "dit/config.h"
 #include "winnow/error.h"
 
 namespace winnow::dit {
@@ -42,13 +43,13 @@ bool all_finite(const Tensor& tensor) {
 
 WeightFiles::WeightFiles(const std::string& folder) : folder_(folder) {
   const fs::path root(folder);
-  if (fs::exists(root / kName)) {
+  if (has_entry((root / kName).string())) {
     files_.push_back(SafetensorsFile::open((root / kName).string()));
     for (const std::string& key : files_[0].keys()) where_[key] = 0;
     return;
   }
   const std::string index = (root / (std::string(kName) + ".index.json")).string();
-  if (!fs::exists(index)) throw Error("model", folder + ": expected " + kName + " or " + kName + ".index.json");
+  if (!has_entry(index)) throw Error("model", folder + ": expected " + kName + " or " + kName + ".index.json");
   const nlohmann::json value = parse_json(read_text_file(index, "model"), index, "model");
   const auto map = value.find("weight_map");
   if (!value.is_object() || map == value.end() || !map->is_object()) throw Error("model", index + ": weight_map: expected an object");
