@@ -1,11 +1,14 @@
 // winnow attend: one attention call on captured q, k, v: error, density, recall, time.
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/file_names.h"
 #include "cli/help.h"
 #include "cli/interrupt.h"
 #include "cli/terminal.h"
@@ -83,8 +86,13 @@ void print_result(const AttentionConfig& config, const report::CallMeasurement& 
 
 std::string result_json(const AttendFlags& flags, const AttentionConfig& config, const TensorView& q, const TensorView& k,
                         const report::CallMeasurement& m) {
+  // JSON has no infinity or NaN: what is not finite is left out.
   const auto errors = [](const report::CallErrors& e) {
-    return nlohmann::ordered_json{{"rel_l1", e.rel_l1}, {"rel_l2", e.rel_l2}, {"cosine", e.cosine}};
+    nlohmann::ordered_json record = nlohmann::ordered_json::object();
+    for (const auto& [key, value] : {std::pair("rel_l1", e.rel_l1), std::pair("rel_l2", e.rel_l2), std::pair("cosine", e.cosine)}) {
+      if (std::isfinite(value)) record[key] = value;
+    }
+    return record;
   };
   nlohmann::ordered_json json;
   json["qkv"] = flags.qkv;
@@ -118,6 +126,10 @@ void save_plan(const std::string& path, const AttentionConfig& config, const Ten
 
 void attend_command(const AttendFlags& flags) {
   const AttentionConfig config = parse_attention_config(flags.method);
+  FileNames names("attend");
+  names.read(flags.qkv, "--qkv");
+  names.write(flags.json, "--json");
+  names.write(flags.save_plan, "--save-plan");
   if (!flags.json.empty()) check_writable("attend", flags.json);
   if (!flags.save_plan.empty()) check_writable("attend", flags.save_plan);
   if (flags.threads != 0) set_num_threads(flags.threads);

@@ -1,4 +1,6 @@
 // winnow generate: a prompt to a video, with comparisons, reports and a dry run.
+#include <sys/sysinfo.h>
+
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -80,11 +82,24 @@ class Generation {
     if (flags_.dry_run) {
       dry_run();
     } else {
+      check_memory();
       generate();
     }
   }
 
  private:
+  // Without this, the system would end the program, or swap for hours, long after the start.
+  void check_memory() const {
+    struct sysinfo machine {};
+    if (sysinfo(&machine) != 0) return;
+    const double have = (static_cast<double>(machine.totalram) + static_cast<double>(machine.totalswap)) * machine.mem_unit;
+    const auto need = static_cast<double>(estimate_.weight_bytes) + static_cast<double>(estimate_.workspace_bytes);
+    if (need <= have) return;
+    throw Error("generate", format("memory: expected at most the %s of this machine, got %s for %lldx%lld and %lld frames",
+                                   format_bytes(have).c_str(), format_bytes(need).c_str(), static_cast<long long>(estimate_.width),
+                                   static_cast<long long>(estimate_.height), static_cast<long long>(estimate_.frames)));
+  }
+
   Progress progress() {
     return [this](const ProgressEvent& event) { return printer_(event); };
   }

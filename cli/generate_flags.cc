@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 
+#include "cli/file_names.h"
 #include "cli/help.h"
 #include "core/partial_file.h"
 #include "media/video.h"
@@ -72,15 +73,20 @@ void add_clip_flags(CLI::App& command, GenerateFlags& flags) {
 
 void add_sampling_flags(CLI::App& command, GenerateFlags& flags) {
   const std::string group = "Sampling";
-  command.add_option("--steps", flags.steps, "Denoising steps")->capture_default_str()->type_name("N")->group(group);
+  command.add_option("--steps", flags.steps, "Denoising steps")->check(not_empty())->capture_default_str()->type_name("N")->group(group);
   command.add_option("--guidance-scale", flags.guidance_scale, "Classifier-free guidance; > 1 runs the model twice a step")
+      ->check(not_empty())
       ->capture_default_str()
       ->type_name("X")
       ->group(group);
   command.add_option("--guidance-scale-2", flags.guidance_scale_2, "The same for the low-noise expert; default: --guidance-scale")
+      ->check(not_empty())
       ->type_name("X")
       ->group(group);
-  command.add_option("--flow-shift", flags.flow_shift, "Shift of the noise schedule; default: the model's")->type_name("X")->group(group);
+  command.add_option("--flow-shift", flags.flow_shift, "Shift of the noise schedule; default: the model's")
+      ->check(not_empty())
+      ->type_name("X")
+      ->group(group);
   command.add_option("--solver", flags.solver, "Default: the model's scheduler")
       ->check(one_of({"unipc", "euler"}))
       ->type_name("unipc|euler")
@@ -93,6 +99,7 @@ void add_sampling_flags(CLI::App& command, GenerateFlags& flags) {
   command
       .add_option("--boundary-ratio", flags.boundary_ratio,
                   "Where the high-noise expert hands over, as a share of the timesteps in [0,1]; default: the model's")
+      ->check(not_empty())
       ->type_name("X")
       ->group(group);
   command.add_option("-s,--seed", flags.seed, "Seed of the starting noise, 0 to 2^64-1; -1 = random. It is always printed")
@@ -255,34 +262,32 @@ std::string video_path(const GenerateFlags& flags, const std::vector<report::Set
 std::string side_by_side_path(const GenerateFlags& flags) { return (folder_of(flags) / "side_by_side.png").string(); }
 
 void check_outputs(const GenerateFlags& flags, const std::vector<report::Setting>& settings) {
-  std::map<std::string, std::string> owners;
-  const auto claim = [&](const std::string& path, const std::string& what) {
-    const std::string name = fs::absolute(path).lexically_normal().string();
-    const auto [at, fresh] = owners.emplace(name, what);
-    if (!fresh) throw Error("generate", path + ": is written both as " + at->second + " and as " + what + "; choose another name");
-  };
+  FileNames names("generate");
+  names.read(flags.latents, "--latents");
+  names.read(flags.prompt_embeds, "--prompt-embeds");
+  names.read(flags.plan, "--plan");
   if (!flags.output.empty()) {
     for (std::size_t i = 0; i < settings.size(); ++i) {
       const std::string path = video_path(flags, settings, i);
-      claim(path, i == 0 ? "the output" : "the video of --compare " + settings[i].label);
+      names.write(path, i == 0 ? "the output" : "the video of --compare " + settings[i].label);
       media::check_video_output(path);
     }
     if (settings.size() > 1) {
-      claim(side_by_side_path(flags), "the side-by-side sheet");
+      names.write(side_by_side_path(flags), "the side-by-side sheet");
       check_writable("sheet", side_by_side_path(flags));
     }
   }
   if (!flags.sheet.empty()) {
     if (media::video_format(flags.sheet) != media::VideoFormat::png) throw Error("sheet", flags.sheet + ": expected a name ending in .png");
-    claim(flags.sheet, "--sheet");
+    names.write(flags.sheet, "--sheet");
     check_writable("sheet", flags.sheet);
   }
   if (!flags.report.empty()) {
-    claim(flags.report, "--report");
+    names.write(flags.report, "--report");
     check_writable("report", flags.report);
   }
   if (!flags.save_latents.empty()) {
-    claim(flags.save_latents, "--save-latents");
+    names.write(flags.save_latents, "--save-latents");
     check_writable("latents", flags.save_latents);
   }
 }

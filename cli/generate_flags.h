@@ -46,7 +46,7 @@ std::vector<report::Setting> attention_settings(const GenerateFlags& flags, std:
 std::string video_path(const GenerateFlags& flags, const std::vector<report::Setting>& settings, std::size_t i);
 std::string side_by_side_path(const GenerateFlags& flags);
 
-// Every output can be written and no two are the same file. Called before the long run. Throws Error.
+// Every output can be written, no two are the same file and none is an input. Called before the long run. Throws Error.
 void check_outputs(const GenerateFlags& flags, const std::vector<report::Setting>& settings);
 
 }  // namespace winnow::cli

@@ -57,6 +57,10 @@ std::string HelpFormatter::make_group(std::string group, bool is_positional, std
 
 CLI::Validator one_of(const std::vector<std::string>& values) { return silent(CLI::IsMember(values)); }
 CLI::Validator in_range(int low, int high) { return silent(CLI::Range(low, high)); }
+CLI::Validator not_empty() {
+  return silent(
+      CLI::Validator([](std::string& text) { return text.empty() ? std::string("expected a number, got nothing") : std::string(); }, ""));
+}
 CLI::Validator at_least_one() { return silent(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40U)); }
 
 }  // namespace winnow::cli

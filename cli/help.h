@@ -18,5 +18,7 @@ class HelpFormatter : public CLI::Formatter {
 CLI::Validator one_of(const std::vector<std::string>& values);
 CLI::Validator in_range(int low, int high);
 CLI::Validator at_least_one();
+// CLI11 reads an empty word as the number 0.
+CLI::Validator not_empty();
 
 }  // namespace winnow::cli

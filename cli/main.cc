@@ -6,6 +6,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <sstream>
 #include <string>
 
 #include "cli/commands.h"
@@ -28,11 +29,21 @@ constexpr const char* kFooter = R"(Examples:
 
 Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted by Ctrl-C.)";
 
+// One error is one line: names out of files and arguments may hold anything.
+std::string one_line(const std::string& message) {
+  constexpr std::size_t kLongest = 2000;
+  std::string line = message.substr(0, kLongest);
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < 0x20U || c == 0x7F) c = '?';
+  }
+  return line + (message.size() > kLongest ? "..." : "");
+}
+
 // CLI11 would print several lines and use exit codes above 100.
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   std::string command = "winnow";
   for (const CLI::App* sub : app.get_subcommands()) command += " " + sub->get_name();
-  std::fprintf(stderr, "winnow: %s (see %s --help)\n", error.what(), command.c_str());
+  std::fprintf(stderr, "winnow: %s (see %s --help)\n", one_line(error.what()).c_str(), command.c_str());
   return kUsage;
 }
 
@@ -44,7 +55,7 @@ bool is_unknown_subcommand(const CLI::App& app, const std::string& word) {
     if (sub->get_name() == word) return false;
     names += (names.empty() ? "" : ", ") + sub->get_name();
   }
-  std::fprintf(stderr, "winnow: expected one of %s, got \"%s\" (see winnow --help)\n", names.c_str(), word.c_str());
+  std::fprintf(stderr, "winnow: expected one of %s, got \"%s\" (see winnow --help)\n", names.c_str(), one_line(word).c_str());
   return true;
 }
 
@@ -62,11 +73,13 @@ int run(int argc, char** argv) {
   winnow::cli::add_info(app, action);
   winnow::cli::add_config(app, action);
   if (argc > 1 && is_unknown_subcommand(app, argv[1])) return kUsage;
+  std::ostringstream text;
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return usage_error(app, error);
+    if (error.get_exit_code() != 0) return usage_error(app, error);
+    app.exit(error, text);  // --help, --version
+    std::fputs(text.str().c_str(), stdout);
   }
   if (action) action();
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw winnow::Error("output", std::string("stdout: ") + std::strerror(errno));
@@ -85,7 +98,8 @@ int main(int argc, char** argv) {
       return 128 + signal;
     }
     const auto* usage = dynamic_cast<const CLI::ParseError*>(&error);  // found only after parsing: missing companions of a flag
-    std::fprintf(stderr, "winnow: %s\n", error.what());
+    const bool is_ours = usage != nullptr || dynamic_cast<const winnow::Error*>(&error) != nullptr;
+    std::fprintf(stderr, "winnow: %s%s\n", is_ours ? "" : "[system] ", one_line(error.what()).c_str());
     return usage != nullptr ? kUsage : kError;
   }
 }

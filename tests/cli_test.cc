@@ -10,6 +10,7 @@
 
 #include "core/safetensors.h"
 #include "tests/program.h"
+#include "winnow/plan.h"
 
 namespace winnow {
 namespace {
@@ -164,6 +165,9 @@ TEST_F(CliUsage, WrongUsageIsExitCode2) {
   expect_refused(winnow(small({"-o", path("a.y4m")})), 2, "--prompt");
   expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--prompt-embeds", "x"}))), 2, "--prompt");
   expect_refused(winnow({"generate", "-p", "x", "-o", path("a.y4m")}), 2, "--model");
+  for (const char* flag : {"--guidance-scale", "--guidance-scale-2", "--flow-shift", "--boundary-ratio"}) {  // an unset shell variable
+    expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), flag, ""}))), 2, std::string(flag) + ": expected a number, got nothing");
+  }
 }
 
 TEST_F(CliErrors, OptionsOutOfRange) {
@@ -175,6 +179,18 @@ TEST_F(CliErrors, OptionsOutOfRange) {
   expect_refused(winnow({"generate", "--model", kModel, "-p", kPrompt[1], "-o", path("a.y4m"), "--steps", "0"}), 1, "steps");
   expect_refused(winnow({"generate", "--model", kModel, "-p", kPrompt[1], "-o", path("a.y4m"), "-W", "50"}), 1, "50");
   expect_refused(winnow({"generate", "--model", kModel, "-p", kPrompt[1], "-o", path("a.y4m"), "--dry-run", "--steps", "0"}), 1, "steps");
+}
+
+TEST_F(CliErrors, ClipLargerThanTheMachine) {
+  const std::vector<std::string> words = {"generate", "--model", kModel, "-p",   kPrompt[1], "-o",  path("a.y4m"),
+                                          "-W",       "8192",    "-H",   "8192", "--frames", "1024"};
+  expect_refused(winnow(words), 1, "[generate] memory: expected at most the ");
+}
+
+TEST_F(CliErrors, AreOneLineWhateverIsInThem) {
+  expect_refused(winnow({"config", "print", "--attention", R"({"method":"mean_pool","a\nb\u001b[31m":1})"}), 1, "unknown key \"a?b?[31m\"");
+  expect_refused(winnow({"config", "print", "--attention", R"({"method":")" + std::string(100000, 'x') + "\"}"}), 1, "xxx...\n");
+  expect_refused(winnow({"two\nlines"}), 2, "two?lines");
 }
 
 TEST_F(CliErrors, WhatThisVersionDoesNotHave) {
@@ -207,6 +223,7 @@ TEST_F(CliErrors, OutputsAreCheckedBeforeTheRun) {
   expect_refused(winnow(with({"-o", "/proc/a.y4m"})), 1, "/proc/a.y4m");
   expect_refused(winnow(with({"-o", path("mean_pool.y4m"), "--compare", "mean_pool"})), 1, "mean_pool.y4m: is written both");
   expect_refused(winnow(with({"-o", path("a.png"), "--sheet", path("./a.png")})), 1, "is written both");
+  expect_refused(winnow(with({"--latents", path("l"), "--save-latents", path("./l")})), 1, "is read as --latents and written as");
   expect_refused(winnow(with({"-o", path("a.y4m")})), 1, "no-model");
 }
 
@@ -233,6 +250,8 @@ TEST_F(CliErrors, FullDevice) {
   EXPECT_THAT(listing(), ElementsAre("a.y4m"));
   tests::Program info({"/bin/sh", "-c", kWinnow + " info --no-peak > /dev/full"}, folder_);
   EXPECT_EQ(info.finish().code, 1);
+  tests::Program help({"/bin/sh", "-c", kWinnow + " --help > /dev/full"}, folder_);
+  EXPECT_EQ(help.finish().code, 1);
 }
 
 TEST_F(CliErrors, CtrlCLeavesNothing) {
@@ -361,6 +380,45 @@ TEST_F(CliAttendSmall, SavesThePlanThatItMeasured) {
       winnow({"attend", "--qkv", file, "--method", "dense", "--repeat", "1", "--save-plan", path("d.safetensors")});
   EXPECT_EQ(none.code, 1);
   EXPECT_FALSE(fs::exists(path("d.safetensors")));
+}
+
+TEST_F(CliAttendSmall, NoFileIsWrittenTwiceOrOverTheInput) {
+  const std::string file = write_qkv({"q", "k", "v"});
+  const tests::Finished twice = winnow({"attend", "--qkv", file, "--json", path("a"), "--save-plan", path("./a")});
+  EXPECT_EQ(twice.code, 1);
+  EXPECT_THAT(twice.err, HasSubstr("is written both as --json and as --save-plan"));
+  EXPECT_FALSE(fs::exists(path("a")));
+  fs::create_symlink(file, path("link"));
+  const tests::Finished over = winnow({"attend", "--qkv", file, "--save-plan", path("link")});
+  EXPECT_EQ(over.code, 1);
+  EXPECT_THAT(over.err, HasSubstr("is read as --qkv and written as --save-plan"));
+}
+
+TEST_F(CliAttendSmall, ReportHasNoNulls) {
+  Tensor x(DType::f32, {70, 1, 4});
+  x.as<float>()[0] = std::nanf("");
+  const NamedTensor tensors[] = {{"q", x}, {"k", x}, {"v", x}};
+  write_safetensors(path("nan.safetensors"), tensors);
+  EXPECT_EQ(winnow({"attend", "--qkv", path("nan.safetensors"), "--repeat", "1", "--json", path("a.json")}).code, 0);
+  const auto json = nlohmann::json::parse(tests::read_file(path("a.json")));
+  EXPECT_TRUE(json.at("error").empty()) << json.at("error");
+}
+
+TEST_F(CliRun, DryRunWithAPlanOfAClipThatIsTooLargeToMeasure) {
+  // 12 x 12 x 33 tokens take a probe of their own size; 24 x 24 x 33 take a smaller one.
+  PlanGeometry geometry;
+  geometry.H = 2;
+  geometry.Sq = geometry.Sk = 24 * 24 * 33;
+  TilePlan::dense(geometry, DenseReason::requested).save(path("p.safetensors"));
+  const std::vector<std::string> words = {"generate", "--model", kModel, "-p", kPrompt[1], "--dry-run", "--plan", path("p.safetensors")};
+  std::vector<std::string> large = words;
+  large.insert(large.end(), {"-W", "192", "-H", "192"});
+  const tests::Finished run = winnow(large);
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("time        about"));
+  const tests::Finished other = winnow(words);
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.err, HasSubstr("expected a plan for 4752 tokens, got B=1 H=2 Sq=19008"));
 }
 
 TEST_F(CliAttend, BadFiles) {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "winnow/error.h"
+#include "winnow/plan.h"
 
 namespace winnow::report {
 
@@ -54,6 +55,15 @@ Forecast forecast(Engine& engine, const GenerateOptions& options, double max_ste
   probe.frames = full.frames;
   probe.steps = std::min(options.steps, 2);
   probe.latents.clear();  // they have the full size
+  std::optional<double> plan_density;
+  if (const auto* fixed = std::get_if<FixedPlan>(&options.attention.method)) {  // fits the full size only: the probe runs dense
+    const TilePlan plan = TilePlan::load(fixed->path);
+    if (plan.geometry().Sq != full.tokens || plan.geometry().Sk != full.tokens) {
+      throw Error("generate", fixed->path + ": expected a plan for " + std::to_string(full.tokens) + " tokens, got " + plan.describe());
+    }
+    plan_density = plan.density();
+    probe.attention.method = Dense{};
+  }
   probe = shrink(engine, probe, max_step_flops);
   const Estimate small = engine.estimate(probe);
   const GenerateReport report = engine.generate(probe).report;
@@ -63,12 +73,12 @@ Forecast forecast(Engine& engine, const GenerateOptions& options, double max_ste
   result.probe_height = small.height;
   result.probe_frames = small.frames;
   result.probe_seconds = report.steps.empty() ? report.seconds / probe.steps : report.steps.back().seconds;
-  result.probe_density = report.attention.density();
+  result.probe_density = plan_density.value_or(report.attention.density());
   result.probe_flops = total_flops(small) / probe.steps;
   // Everything that is not self-attention grows with the number of tokens, as linear layers do.
   const double attention = report.attention.plan_seconds + report.attention.attend_seconds;
   const double attention_share = report.seconds > 0.0 ? std::clamp(attention / report.seconds, 0.0, 1.0) : 0.0;
-  const double attention_ratio = full.attention_flops / small.attention_flops * probe.steps;
+  const double attention_ratio = full.attention_flops / small.attention_flops * probe.steps * plan_density.value_or(1.0);
   const double linear_ratio = full.linear_flops / small.linear_flops * probe.steps;
   result.seconds = result.probe_seconds * (attention_share * attention_ratio + (1.0 - attention_share) * linear_ratio);
   return result;

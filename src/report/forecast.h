@@ -12,7 +12,7 @@ struct Forecast {
   // What was measured: two steps at this size, the second of which counts; the first one also pays for first use of memory.
   std::int64_t probe_width = 0, probe_height = 0, probe_frames = 0;
   double probe_seconds = 0.0;  // per step
-  double probe_density = 1.0;  // with the options' attention setting
+  double probe_density = 1.0;  // with the options' attention setting; of a fixed plan, its own
   double probe_flops = 0.0;    // per step
 };
 
