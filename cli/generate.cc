@@ -2,8 +2,11 @@
 #include <sys/sysinfo.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <limits>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -23,6 +26,8 @@
 namespace winnow::cli {
 
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr const char* kFooter =
     R"(Sizes are in pixels, times in seconds. A sparse setting's density is the share of self-attention that was computed.
@@ -48,6 +53,13 @@ std::string expert_line(const Estimate& estimate, int steps) {
   if (!estimate.boundary_ratio) return "one";
   return format("%d high-noise steps, then %d low-noise steps (boundary %g)", estimate.high_noise_steps, steps - estimate.high_noise_steps,
                 *estimate.boundary_ratio);
+}
+
+// Of the machine, swap included.
+double memory_bytes() {
+  struct sysinfo machine {};
+  if (sysinfo(&machine) != 0) return std::numeric_limits<double>::infinity();
+  return (static_cast<double>(machine.totalram) + static_cast<double>(machine.totalswap)) * machine.mem_unit;
 }
 
 void print_field(const char* name, const std::string& value) { std::printf("%-11s %s\n", name, value.c_str()); }
@@ -88,11 +100,29 @@ class Generation {
   }
 
  private:
-  // Without this, the system would end the program, or swap for hours, long after the start.
+  // Without this and check_memory(), the system would end the program, or swap for hours, long after the start.
+  void check_weights() const {
+    const double have = memory_bytes();
+    double stored = 0.0;
+    double loaded = 0.0;  // the file may be f32 and the transformer bf16
+    for (const char* part : {"transformer", "transformer_2"}) {
+      std::error_code ignored;
+      for (const auto& entry : fs::directory_iterator(fs::path(flags_.model) / part, ignored)) {
+        if (entry.path().extension() != ".safetensors" || !entry.is_regular_file(ignored)) continue;
+        stored += static_cast<double>(entry.file_size(ignored));
+        if (stored <= have / 4.0) continue;  // far from the limit: errors in files are the engine's to find
+        const SafetensorsFile file = SafetensorsFile::open(entry.path().string());
+        for (const std::string& key : file.keys())
+          loaded += static_cast<double>(file.at(key).numel()) * (flags_.dtype == "f32" ? 4.0 : 2.0);
+      }
+    }
+    if (loaded <= have) return;
+    throw Error("generate", format("memory: expected at most the %s of this machine, got %s of weights in %s", format_bytes(have).c_str(),
+                                   format_bytes(loaded).c_str(), flags_.model.c_str()));
+  }
+
   void check_memory() const {
-    struct sysinfo machine {};
-    if (sysinfo(&machine) != 0) return;
-    const double have = (static_cast<double>(machine.totalram) + static_cast<double>(machine.totalswap)) * machine.mem_unit;
+    const double have = memory_bytes();
     const auto need = static_cast<double>(estimate_.weight_bytes) + static_cast<double>(estimate_.workspace_bytes);
     if (need <= have) return;
     throw Error("generate", format("memory: expected at most the %s of this machine, got %s for %lldx%lld and %lld frames",
@@ -105,6 +135,7 @@ class Generation {
   }
 
   void load() {
+    check_weights();
     printer_.begin("", 0);
     EngineOptions engine_options;
     engine_options.precision = precision(flags_);
@@ -166,7 +197,11 @@ class Generation {
     }
     if (!flags_.report.empty()) {
       const report::RunInfo info = {.model = flags_.model, .fps = flags_.fps, .precision = precision(flags_)};
-      write_text_file("report", flags_.report, report::to_json(comparison_, options_, info));
+      GenerateOptions used = options_;  // with the model's own values, which the report has to tell
+      used.solver = estimate_.solver;
+      used.flow_shift = estimate_.flow_shift;
+      used.boundary_ratio = estimate_.boundary_ratio;
+      write_text_file("report", flags_.report, report::to_json(comparison_, used, info));
       written_.push_back(flags_.report);
     }
     printer_.end();

@@ -31,7 +31,7 @@ extern "C" void note_signal(int signal) {
 void catch_interrupts() {
   struct sigaction action {};
   action.sa_handler = note_signal;
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = 0;  // no SA_RESTART: opening a pipe that nobody reads has to end
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);

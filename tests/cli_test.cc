@@ -1,6 +1,7 @@
 // The built program on winnow-tiny: what it writes, and what every kind of bad input gets.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
@@ -187,6 +188,23 @@ TEST_F(CliErrors, ClipLargerThanTheMachine) {
   expect_refused(winnow(words), 1, "[generate] memory: expected at most the ");
 }
 
+TEST_F(CliErrors, WeightsLargerThanTheMachineAreNotLoaded) {
+  // A file with a hole of 8 TiB instead of data; even a dry run would have to load it.
+  fs::create_directories(path("model/transformer"));
+  const std::string weights = path("model/transformer/diffusion_pytorch_model.safetensors");
+  std::string header = R"({"w":{"dtype":"BF16","shape":[4398046511104],"data_offsets":[0,8796093022208]}})";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  std::string length(8, '\0');
+  length[0] = static_cast<char>(header.size());
+  std::ofstream(weights, std::ios::binary) << length << header;
+  std::error_code error;
+  fs::resize_file(weights, 8 + header.size() + 8796093022208ULL, error);
+  ASSERT_FALSE(error) << error.message();
+  const tests::Finished run = winnow({"generate", "--model", path("model"), "-p", "x", "--dry-run"});
+  EXPECT_EQ(run.code, 1);
+  EXPECT_THAT(run.err, AllOf(StartsWith("winnow: [generate] memory: expected at most the "), HasSubstr("got 8.80 TB of weights")));
+}
+
 TEST_F(CliErrors, AreOneLineWhateverIsInThem) {
   expect_refused(winnow({"config", "print", "--attention", R"({"method":"mean_pool","a\nb\u001b[31m":1})"}), 1, "unknown key \"a?b?[31m\"");
   expect_refused(winnow({"config", "print", "--attention", R"({"method":")" + std::string(100000, 'x') + "\"}"}), 1, "xxx...\n");
@@ -269,6 +287,18 @@ TEST_F(CliErrors, CtrlCLeavesNothing) {
   }
 }
 
+TEST_F(CliErrors, CtrlCEndsTheWaitForAReader) {
+  ASSERT_EQ(mkfifo(path("a.y4m").c_str(), 0600), 0);
+  tests::Program program({kWinnow, "generate", "--model", kModel, "-p", kPrompt[1], "--steps", "1", "-o", path("a.y4m"), "-W", "16", "-H",
+                          "16", "--frames", "1"},
+                         folder_);
+  ASSERT_TRUE(program.wait_for("denoise 1/1"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it waits in open() now
+  program.send(SIGTERM);
+  EXPECT_TRUE(program.wait_for("winnow: interrupted"));
+  EXPECT_EQ(program.finish().code, 128 + SIGTERM);
+}
+
 TEST_F(CliRun, DryRunWritesNothing) {
   const tests::Finished run = winnow(small(with_prompt({"--dry-run", "-o", path("missing/a.y4m"), "--attention", "mean_pool"})));
   EXPECT_EQ(run.code, 0) << run.err;
@@ -292,6 +322,10 @@ TEST_F(CliRun, WritesVideoSheetReportAndLatents) {
   const auto report = nlohmann::json::parse(tests::read_file(path("r.json")));
   EXPECT_EQ(report.at("seed"), 18446744073709551615U);
   EXPECT_EQ(report.at("steps"), 2);
+  EXPECT_EQ(report.at("solver"), "euler");  // the model's own values, without which nobody could run the same again
+  EXPECT_EQ(report.at("sigma_mode"), "diffusers");
+  EXPECT_EQ(report.at("flow_shift"), 5.0);
+  EXPECT_EQ(report.at("boundary_ratio"), 0.875);
   const SafetensorsFile latents = SafetensorsFile::open(path("l.safetensors"));
   EXPECT_EQ(latents.at("latents").describe(), "[1,48,9,12,12] f32");
 }

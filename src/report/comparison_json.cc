@@ -93,8 +93,13 @@ std::string to_json(const Comparison& comparison, const GenerateOptions& options
   json["prompt"] = options.prompt;
   if (!options.prompt_embeds.empty()) json["prompt_embeds"] = options.prompt_embeds;
   if (!options.latents.empty()) json["latents"] = options.latents;
+  if (!options.negative_prompt.empty()) json["negative_prompt"] = options.negative_prompt;
   json["seed"] = options.seed;
   json["steps"] = options.steps;
+  if (options.solver) json["solver"] = *options.solver == Solver::unipc ? "unipc" : "euler";
+  json["sigma_mode"] = options.sigma_mode == SigmaMode::wan ? "wan" : "diffusers";
+  if (options.flow_shift) json["flow_shift"] = *options.flow_shift;
+  if (options.boundary_ratio) json["boundary_ratio"] = *options.boundary_ratio;
   for (const Outcome& outcome : comparison.outcomes) {
     if (outcome.frames.empty()) continue;
     const TensorView frames = outcome.frames;
