@@ -44,6 +44,9 @@ void* allocate(std::size_t size, std::size_t alignment, const void* caller) {
   return p;
 }
 
+// Not inlined: GCC would see free() meet its own operator new's result and warn.
+[[gnu::noinline]] void release(void* p) { std::free(p); }
+
 }  // namespace
 
 void* operator new(std::size_t size) { return allocate(size, 0, __builtin_return_address(0)); }
@@ -54,14 +57,14 @@ void* operator new(std::size_t size, std::align_val_t alignment) {
 void* operator new[](std::size_t size, std::align_val_t alignment) {
   return allocate(size, static_cast<std::size_t>(alignment), __builtin_return_address(0));
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t /*size*/) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t /*size*/) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t /*alignment*/) noexcept { std::free(p); }
-void operator delete[](void* p, std::align_val_t /*alignment*/) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t /*size*/, std::align_val_t /*alignment*/) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t /*size*/, std::align_val_t /*alignment*/) noexcept { std::free(p); }
+void operator delete(void* p) noexcept { release(p); }
+void operator delete[](void* p) noexcept { release(p); }
+void operator delete(void* p, std::size_t /*size*/) noexcept { release(p); }
+void operator delete[](void* p, std::size_t /*size*/) noexcept { release(p); }
+void operator delete(void* p, std::align_val_t /*alignment*/) noexcept { release(p); }
+void operator delete[](void* p, std::align_val_t /*alignment*/) noexcept { release(p); }
+void operator delete(void* p, std::size_t /*size*/, std::align_val_t /*alignment*/) noexcept { release(p); }
+void operator delete[](void* p, std::size_t /*size*/, std::align_val_t /*alignment*/) noexcept { release(p); }
 
 namespace winnow {
 namespace {
