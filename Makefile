@@ -6,6 +6,7 @@
 #   make sanitize  the tests under ASan + UBSan, then TSan
 #   make fuzz      each fuzz target for FUZZ_SECONDS (60)
 #   make check     formatting, include rules, portable build: what CI checks beside the tests
+#   make check-cuda   compiles the CUDA code if nvcc is there; fails if a kernel spills (tools/ptxas_gate.sh)
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
 JOBS ?= $(shell nproc)
@@ -30,7 +31,7 @@ define need
 	else echo "not a Debian machine: this needs the equivalents of $(1)"; fi
 endef
 
-.PHONY: build demo test bench sanitize fuzz format check check-format check-layers check-portable clang deps clean
+.PHONY: build demo test bench sanitize fuzz format check check-format check-layers check-portable check-cuda clang deps clean
 deps:
 	$(call need,$(PACKAGES))
 
@@ -83,6 +84,11 @@ check-layers:
 check-portable:
 	$(call need,g++-aarch64-linux-gnu)
 	tools/check_portable.sh
+
+# Needs nvcc, but no GPU.
+check-cuda: deps
+	@if command -v nvcc >/dev/null; then cmake --preset cuda && cmake --build --preset cuda -j $(JOBS) --target winnow_cli; \
+	else echo "check-cuda: no nvcc on this machine: the CUDA code was not compiled"; fi
 
 clean:
 	rm -rf build build-dev build-clang build-asan build-tsan build-fuzz build-cuda out

@@ -6,6 +6,9 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nv
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 endif()
+if(WINNOW_WERROR)  # a kernel that spills, or whose wgmmas ptxas serialises, does not build
+  list(PREPEND CMAKE_CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/tools/ptxas_gate.sh)
+endif()
 
 file(GLOB winnow_cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/exec/cuda/*.cu ${PROJECT_SOURCE_DIR}/src/exec/cuda/inst/*.cu)
 # A library of its own, so that nvcc does not see the host compiler's warning flags.

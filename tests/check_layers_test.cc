@@ -111,4 +111,13 @@ TEST_F(CheckLayers, CyclesAndLongFiles) {
   refuses("src/select/long.cc", std::string(801, '\n'), "the limit is 800");
 }
 
+TEST_F(CheckLayers, TooManyFilesOfInstantiations) {
+  for (int i = 0; i < 24; ++i) {
+    const fs::path file = copy_ / "src/exec/cuda/inst" / ("a" + std::to_string(i) + ".cu");
+    fs::create_directories(file.parent_path());
+    std::ofstream(file) << "\n";
+  }
+  refuses("src/exec/cuda/inst/z.cu", "\n", "more than 24 files");
+}
+
 }  // namespace

@@ -56,6 +56,7 @@ PUBLIC_EXCEPTIONS = {"dlpack.h": {"dlpack/dlpack.h"}}  # its user brings DLPack
 
 MAX_LINES = 800
 LONG_FILES = {}  # path -> reason
+MAX_INSTANTIATIONS = 24  # files of kernel instantiations, src/*/*/inst/*.cu: each costs nvcc a minute
 
 SOURCE = re.compile(r"\.(h|cc|cu|cuh|py|sh|cmake)$")
 CXX = re.compile(r"\.(h|cc|cu|cuh)$")
@@ -100,7 +101,12 @@ class Checker:
 
     def run(self):
         strangers = set()
+        instantiations = 0
         for path in sources(self.root):
+            if path.startswith("src/") and "/inst/" in path:
+                instantiations += 1
+                if instantiations == MAX_INSTANTIATIONS + 1:
+                    self.report(path, 1, f"more than {MAX_INSTANTIATIONS} files of kernel instantiations")
             folder = folder_of(path)
             if path.startswith("src/") and folder not in MAY_INCLUDE and folder not in strangers:
                 strangers.add(folder)
