@@ -9,7 +9,7 @@
 #include "core/numeric.h"
 #include "core/random.h"
 #include "winnow/attend.h"
-#include "winnow/select.h"
+#include "winnow/select/mean_pool.h"
 #include "winnow/workspace.h"
 
 namespace winnow {
@@ -39,7 +39,7 @@ void MeanPoolPlanning(benchmark::State& state) {
   for (auto _ : state) {
     const Workspace::Scope scope(ws);
     const auto start = std::chrono::steady_clock::now();
-    const TilePlan plan = select_mean_pool(q, k, {}, {}, ws);
+    const TilePlan plan = select(q, k, {}, MeanPool{}, ws);
     times.push_back(seconds(std::chrono::steady_clock::now() - start));
     benchmark::DoNotOptimize(plan.tiles(Tier::refine, 0).data());
   }

@@ -10,7 +10,8 @@
 #include "core/random.h"
 #include "winnow/attend.h"
 #include "winnow/metrics.h"
-#include "winnow/select.h"
+#include "winnow/select/mean_pool.h"
+#include "winnow/select/oracle.h"
 #include "winnow/session.h"
 #include "winnow/threads.h"
 #include "winnow/workspace.h"
@@ -67,7 +68,7 @@ TEST(SelectAttend, CdfOneIsDenseBitForBit) {
       const TilePlan dense = TilePlan::dense(plan_geometry(problem.q, problem.k, {}), DenseReason::requested);
       const std::vector<float> expected = problem.attend(dense, ws);
       for (const bool means : {false, true}) {
-        const TilePlan plan = select_mean_pool(problem.q, problem.k, {}, {.cdf = 1.0F, .means = means}, ws);
+        const TilePlan plan = select(problem.q, problem.k, {}, MeanPool{.cdf = 1.0F, .means = means}, ws);
         EXPECT_EQ(problem.attend(plan, ws), expected) << "S=" << S << " means=" << means << " " << dtype_name(dtype);
       }
     }
@@ -86,7 +87,7 @@ TEST(SelectAttend, AwkwardShapesMatchTheDefinition) {
     const Problem problem(shape);
     for (const bool means : {false, true}) {
       Workspace ws;
-      const TilePlan plan = select_mean_pool(problem.q, problem.k, {}, {.cdf = 0.5F, .means = means}, ws);
+      const TilePlan plan = select(problem.q, problem.k, {}, MeanPool{.cdf = 0.5F, .means = means}, ws);
       const auto reference = problem.attend(plan, ws, "reference");
       EXPECT_LT(error_between(problem.attend(plan, ws), reference), 1e-4) << problem.q.view().describe() << " means " << means;
     }
@@ -99,7 +100,7 @@ TEST(SelectAttend, KeysPastALengthDoNotMatter) {
   spec.key_lengths = {300, 130};
   Workspace ws;
   const auto run = [&] {
-    const TilePlan plan = select_mean_pool(problem.q, problem.k, spec, {.cdf = 0.5F}, ws);
+    const TilePlan plan = select(problem.q, problem.k, spec, MeanPool{.cdf = 0.5F}, ws);
     EXPECT_LT(plan.density(), 1.0);
     return problem.attend(plan, ws);
   };
@@ -118,7 +119,7 @@ TEST(SelectAttend, MoreMassMeansLessErrorAndMeansHelp) {
   double previous = std::numeric_limits<double>::infinity();
   for (const float cdf : {0.2F, 0.5F, 0.8F, 0.95F}) {
     const auto error = [&](bool means) {
-      return error_between(problem.attend(select_oracle(problem.q, problem.k, {}, {.cdf = cdf, .means = means}, ws), ws), dense);
+      return error_between(problem.attend(select(problem.q, problem.k, {}, Oracle{.cdf = cdf, .means = means}, ws), ws), dense);
     };
     const double dropped = error(false);
     EXPECT_LT(dropped, previous);
@@ -134,7 +135,7 @@ TEST(SelectAttend, NonFiniteInputsBehaveAsInDenseAttention) {
     problem.q.as<float>()[200 * 16 + 3] = bad;
     Workspace ws;
     const auto dense = problem.attend(TilePlan::dense(plan_geometry(problem.q, problem.k, {}), DenseReason::requested), ws);
-    const auto sparse = problem.attend(select_mean_pool(problem.q, problem.k, {}, {.cdf = 0.1F, .means = false}, ws), ws);
+    const auto sparse = problem.attend(select(problem.q, problem.k, {}, MeanPool{.cdf = 0.1F, .means = false}, ws), ws);
     for (std::size_t i = 0; i < dense.size(); ++i) {
       EXPECT_EQ(std::isnan(sparse[i]), std::isnan(dense[i])) << "row " << i / 16;
     }
@@ -148,8 +149,8 @@ TEST(SelectAttend, InputsAreNotModified) {
   const auto k = copy(problem.k);
   const auto v = copy(problem.v);
   Workspace ws;
-  problem.attend(select_mean_pool(problem.q, problem.k, {}, {.cdf = 0.5F}, ws), ws);
-  select_oracle(problem.q, problem.k, {}, {.cdf = 0.5F}, ws);
+  problem.attend(select(problem.q, problem.k, {}, MeanPool{.cdf = 0.5F}, ws), ws);
+  select(problem.q, problem.k, {}, Oracle{.cdf = 0.5F}, ws);
   EXPECT_EQ(copy(problem.q), q);
   EXPECT_EQ(copy(problem.k), k);
   EXPECT_EQ(copy(problem.v), v);
@@ -170,8 +171,8 @@ TEST(SelectAttend, StridedViewsEqualContiguousOnes) {
     return TensorView::strided(packed.data() + p * H * D, DType::f32, shape, strides, 4);
   };
   Workspace ws;
-  const auto expected = problem.attend(select_mean_pool(problem.q, problem.k, {}, {.cdf = 0.5F}, ws), ws);
-  const TilePlan plan = select_mean_pool(view(0), view(1), {}, {.cdf = 0.5F}, ws);
+  const auto expected = problem.attend(select(problem.q, problem.k, {}, MeanPool{.cdf = 0.5F}, ws), ws);
+  const TilePlan plan = select(view(0), view(1), {}, MeanPool{.cdf = 0.5F}, ws);
   const Tensor out(DType::f32, {1, S, H, D});
   attend(plan, view(0), view(1), view(2), out, {}, ws);
   EXPECT_EQ(std::vector<float>(out.as<float>(), out.as<float>() + out.numel()), expected);

@@ -6,7 +6,7 @@
 #include "winnow/attend.h"
 #include "winnow/error.h"
 #include "winnow/metrics.h"
-#include "winnow/select.h"
+#include "winnow/select/mean_pool.h"
 #include "winnow/tensor.h"
 #include "winnow/workspace.h"
 
@@ -29,7 +29,7 @@ int main() {
     Workspace ws;
     Tensor sparse(DType::f32, {1, S, H, D}), dense(DType::f32, {1, S, H, D});
 
-    const TilePlan plan = select_mean_pool(q, k, PlanSpec{}, {.cdf = 0.9F}, ws);
+    const TilePlan plan = select(q, k, PlanSpec{}, MeanPool{.cdf = 0.9F}, ws);
     const AttendResult result = attend(plan, q, k, v, sparse, {}, ws);
     attend(TilePlan::dense(plan.geometry(), DenseReason::requested), q, k, v, dense, {}, ws);
 

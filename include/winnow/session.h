@@ -7,36 +7,15 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 
 #include "winnow/attend.h"
 #include "winnow/callbacks.h"
+#include "winnow/methods.h"
 #include "winnow/plan.h"
-#include "winnow/select.h"
 #include "winnow/steps.h"
 #include "winnow/tensor.h"
 
 namespace winnow {
-
-// Dense attention on every call.
-struct Dense {
-  void validate() const {}
-};
-
-// In-kernel skipping of tiles whose softmax weights would all be tiny, on the dense plan.
-struct SkipSoftmax {
-  // Natural units: a tile is dropped when exp(tile max - running max) < threshold for all rows of a granule. In [0,1); 0 = off.
-  float threshold = 1e-3F;
-  void validate() const;
-};
-
-// A fixed plan read from a file, for every call of matching geometry.
-struct FixedPlan {
-  std::string path;
-  void validate() const;
-};
-
-using Method = std::variant<Dense, MeanPool, Oracle, SkipSoftmax, FixedPlan>;
 
 struct AttentionConfig {
   Method method = Dense{};

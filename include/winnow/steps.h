@@ -43,6 +43,13 @@ struct GateOptions {
   std::optional<double> disabled_until_timestep = std::nullopt;
 
   void validate() const;  // throws Error naming the key, what was expected and what was found
+  template <class Self, class Visit>
+  static void options(Self& self, Visit&& visit) {
+    visit("skip_first_steps", self.skip_first_steps);
+    visit("skip_first_layers", self.skip_first_layers);
+    visit("min_seq_len", self.min_seq_len);
+    visit("disabled_until_timestep", self.disabled_until_timestep);
+  }
 };
 
 }  // namespace winnow

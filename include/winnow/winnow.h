@@ -5,6 +5,7 @@
 #include "winnow/callbacks.h"  // IWYU pragma: export
 #include "winnow/engine.h"     // IWYU pragma: export
 #include "winnow/error.h"      // IWYU pragma: export
+#include "winnow/methods.h"    // IWYU pragma: export
 #include "winnow/metrics.h"    // IWYU pragma: export
 #include "winnow/plan.h"       // IWYU pragma: export
 #include "winnow/select.h"     // IWYU pragma: export

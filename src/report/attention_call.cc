@@ -135,10 +135,8 @@ CallMeasurement measure_call(const TensorView& q, const TensorView& k, const Ten
 }
 
 std::optional<TilePlan> plan_of(const TensorView& q, const TensorView& k, const AttentionConfig& config, Workspace& ws) {
-  if (const auto* mean_pool = std::get_if<MeanPool>(&config.method)) return select_mean_pool(q, k, {}, *mean_pool, ws);
-  if (const auto* oracle = std::get_if<Oracle>(&config.method)) return select_oracle(q, k, {}, *oracle, ws);
-  if (const auto* plan = std::get_if<FixedPlan>(&config.method)) return TilePlan::load(plan->path);
-  return {};
+  if (!selects_tiles(config.method)) return {};
+  return make_plan(q, k, {}, config.method, ws);
 }
 
 }  // namespace winnow::report

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,21 +16,28 @@ namespace winnow {
 
 namespace {
 
-constexpr const char* kMethods[] = {"dense", "mean_pool", "oracle", "skip_softmax", "plan"};  // in the order of Method
-static_assert(std::variant_size_v<Method> == std::size(kMethods));
+// Calls f with a default-constructed value of every method, in the order of Method.
+template <class F, std::size_t... I>
+void for_each_method(F f, std::index_sequence<I...>) {
+  (f(std::variant_alternative_t<I, Method>{}), ...);
+}
+template <class F>
+void for_each_method(F f) {
+  for_each_method(f, std::make_index_sequence<std::variant_size_v<Method>>{});
+}
 
 std::string method_list() {
   std::string text;
-  for (const char* name : kMethods) text += (text.empty() ? "" : ", ") + std::string(name);
+  for_each_method([&]<class Options>(const Options&) { text += (text.empty() ? "" : ", ") + std::string(Options::kName); });
   return text;
 }
 
 std::optional<Method> method_named(std::string_view name) {
-  static const Method kDefaults[] = {Dense{}, MeanPool{}, Oracle{}, SkipSoftmax{}, FixedPlan{}};
-  for (std::size_t i = 0; i < std::size(kMethods); ++i) {
-    if (name == kMethods[i]) return kDefaults[i];
-  }
-  return std::nullopt;
+  std::optional<Method> found;
+  for_each_method([&]<class Options>(const Options& defaults) {
+    if (name == Options::kName) found = defaults;
+  });
+  return found;
 }
 
 [[noreturn]] void wrong(const std::string& key, const std::string& expected, const nlohmann::json& found) {
@@ -103,41 +111,67 @@ class KeyReader {
   std::vector<std::string> known_;
 };
 
-void read_options(KeyReader&, Dense&) {}
-void read_options(KeyReader& keys, MeanPool& options) {
-  keys.read("cdf", options.cdf);
-  keys.read("neighbors", options.neighbors);
-  keys.read("means", options.means);
+void refuse_target_sparsity(KeyReader& keys) {
+  if (keys.find("target_sparsity") == nullptr) return;
+  throw Error("config", "target_sparsity: needs a skip-softmax calibration of this model, and there is none; give threshold instead");
 }
-void read_options(KeyReader& keys, Oracle& options) {
-  keys.read("cdf", options.cdf);
-  keys.read("density", options.density);
-  keys.read("means", options.means);
+
+// The keys that every method shares.
+template <class Config, class Visit>
+void shared_options(Config& config, Visit&& visit) {
+  GateOptions::options(config.gate, visit);
+  visit("executor", config.executor);
 }
-void read_options(KeyReader& keys, SkipSoftmax& options) {
-  keys.read("threshold", options.threshold);
-  if (keys.find("target_sparsity") != nullptr) {
-    throw Error("config", "target_sparsity: needs a skip-softmax calibration of this model, and there is none; give threshold instead");
+
+template <class Options>
+std::set<std::string> keys_of(const Options& options) {
+  std::set<std::string> keys;
+  const auto collect = [&](const char* key, const auto&) { keys.insert(key); };
+  if constexpr (std::is_same_v<Options, AttentionConfig>) {
+    shared_options(options, collect);
+  } else {
+    Options::options(options, collect);
   }
+  return keys;
 }
-void read_options(KeyReader& keys, FixedPlan& options) { keys.read("path", options.path); }
+
+// The method that an object without "method" means: the only one that takes all of its keys, at least one of them its own.
+// Others publish their settings so, for example {"sparsity":0.75,"n_k":4,"n_q":4}. Empty if there is none.
+std::string implied_method(const nlohmann::json& object) {
+  const std::set<std::string> shared = keys_of(AttentionConfig{});
+  std::vector<std::string> found;
+  for_each_method([&]<class Options>(const Options& defaults) {
+    const std::set<std::string> own = keys_of(defaults);
+    bool any = false;
+    bool all = true;
+    for (const auto& [key, value] : object.items()) {
+      any = any || own.contains(key);
+      all = all && (own.contains(key) || shared.contains(key));
+    }
+    if (any && all) found.emplace_back(Options::kName);
+  });
+  return found.size() == 1 ? found[0] : "";
+}
 
 AttentionConfig from_json(const nlohmann::json& object) {
   if (!object.is_object()) wrong("attention", "an object {\"method\": ...}", object);
   KeyReader keys(object);
   std::string name;
   keys.read("method", name);
+  if (!object.contains("method")) name = implied_method(object);
   const std::optional<Method> method = method_named(name);
   if (!method)
     throw Error("config", "method: expected one of " + method_list() + ", got " + (name.empty() ? "nothing" : "\"" + name + "\""));
   AttentionConfig config;
   config.method = *method;
-  std::visit([&](auto& options) { read_options(keys, options); }, config.method);
-  keys.read("skip_first_steps", config.gate.skip_first_steps);
-  keys.read("skip_first_layers", config.gate.skip_first_layers);
-  keys.read("min_seq_len", config.gate.min_seq_len);
-  keys.read("disabled_until_timestep", config.gate.disabled_until_timestep);
-  keys.read("executor", config.executor);
+  const auto read = [&](const char* key, auto& value) { keys.read(key, value); };
+  std::visit(
+      [&]<class Options>(Options& options) {
+        Options::options(options, read);
+        if constexpr (std::is_same_v<Options, SkipSoftmax>) refuse_target_sparsity(keys);
+      },
+      config.method);
+  shared_options(config, read);
   keys.finish(name);
   return config;
 }
@@ -151,19 +185,15 @@ double shortest(float x) {
   return value;
 }
 
-void write_options(nlohmann::ordered_json&, const Dense&) {}
-void write_options(nlohmann::ordered_json& out, const MeanPool& options) {
-  out["cdf"] = shortest(options.cdf);
-  out["neighbors"] = options.neighbors;
-  out["means"] = options.means;
+// A configuration value as JSON.
+template <class Value>
+nlohmann::ordered_json json_value(const Value& value) {
+  return value;
 }
-void write_options(nlohmann::ordered_json& out, const Oracle& options) {
-  out["cdf"] = shortest(options.cdf);
-  out["density"] = shortest(options.density);
-  out["means"] = options.means;
+nlohmann::ordered_json json_value(float value) { return shortest(value); }
+nlohmann::ordered_json json_value(const std::optional<double>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
 }
-void write_options(nlohmann::ordered_json& out, const SkipSoftmax& options) { out["threshold"] = shortest(options.threshold); }
-void write_options(nlohmann::ordered_json& out, const FixedPlan& options) { out["path"] = options.path; }
 
 }  // namespace
 
@@ -182,7 +212,9 @@ void AttentionConfig::validate() const {
   std::visit([](const auto& options) { options.validate(); }, method);
 }
 
-const char* AttentionConfig::method_name() const { return kMethods[method.index()]; }
+const char* AttentionConfig::method_name() const {
+  return std::visit([]<class Options>(const Options&) { return Options::kName; }, method);
+}
 
 AttentionConfig parse_attention_config(std::string_view name_file_or_json) {
   const std::string_view text = name_file_or_json;
@@ -210,13 +242,9 @@ AttentionConfig parse_attention_config(std::string_view name_file_or_json) {
 std::string to_json(const AttentionConfig& config) {
   nlohmann::ordered_json out;
   out["method"] = config.method_name();
-  std::visit([&](const auto& options) { write_options(out, options); }, config.method);
-  out["skip_first_steps"] = config.gate.skip_first_steps;
-  out["skip_first_layers"] = config.gate.skip_first_layers;
-  out["min_seq_len"] = config.gate.min_seq_len;
-  out["disabled_until_timestep"] = nullptr;
-  if (config.gate.disabled_until_timestep) out["disabled_until_timestep"] = *config.gate.disabled_until_timestep;
-  out["executor"] = config.executor;
+  const auto write = [&](const char* key, const auto& value) { out[key] = json_value(value); };
+  std::visit([&]<class Options>(const Options& options) { Options::options(options, write); }, config.method);
+  shared_options(config, write);
   return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

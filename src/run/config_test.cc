@@ -48,6 +48,14 @@ TEST(Config, PublishedSnippetsAreAcceptedVerbatim) {
               AllOf(HasSubstr("target_sparsity"), HasSubstr("calibration")));
 }
 
+TEST(Config, AnObjectWithoutAMethodIsTheOnlyOneThatTakesItsKeys) {
+  const AttentionConfig config = parse_attention_config(R"({"cdf":0.75,"neighbors":false,"skip_first_steps":2})");
+  EXPECT_EQ(std::get<MeanPool>(config.method).cdf, 0.75F);
+  EXPECT_EQ(config.gate.skip_first_steps, 2);
+  EXPECT_THAT(error_of(R"({"cdf":0.75})"), AllOf(HasSubstr("method"), HasSubstr("got nothing")));  // mean_pool or oracle
+  EXPECT_THAT(error_of(R"({"skip_first_steps":2})"), HasSubstr("method"));
+}
+
 TEST(Config, EveryKey) {
   const AttentionConfig config = parse_attention_config(
       R"( {"method": "mean_pool", "cdf": 0.75, "neighbors": false, "means": false, "skip_first_steps": 3, "skip_first_layers": 1,

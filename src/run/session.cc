@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "run/methods.h"
 #include "steps/gate.h"
 #include "winnow/error.h"
 #include "winnow/workspace.h"
@@ -60,22 +61,6 @@ struct AttentionSession::Impl {
                  "disabled_until_timestep is set, but the host gives no timestep: attention runs dense"});
   }
 
-  // The plan of one sparse call, except FixedPlan's.
-  TilePlan select(const TensorView& q, const TensorView& k, const PlanSpec& spec, Workspace& ws) const {
-    if (const auto* mean_pool = std::get_if<MeanPool>(&config.method)) return select_mean_pool(q, k, spec, *mean_pool, ws);
-    if (const auto* oracle = std::get_if<Oracle>(&config.method)) return select_oracle(q, k, spec, *oracle, ws);
-    return TilePlan::dense(plan_geometry(q, k, spec), DenseReason::none, &ws);  // SkipSoftmax decides in the kernel
-  }
-
-  const TilePlan& matching_fixed_plan(const TensorView& q, const TensorView& k, const PlanSpec& spec) const {
-    const PlanGeometry& have = fixed->geometry();
-    const PlanGeometry want = plan_geometry(q, k, spec);
-    if (have.B != want.B || have.H != want.H || have.Sq != want.Sq || have.Sk != want.Sk) {
-      throw Error("session", "plan: expected one for q " + q.describe() + " and k " + k.describe() + ", got " + fixed->describe());
-    }
-    return *fixed;
-  }
-
   void count(const CallReport& report) {
     ++totals.calls;
     ++totals.by_reason[static_cast<std::size_t>(report.reason)];
@@ -123,9 +108,11 @@ CallReport AttentionSession::attend(const StepContext& context, const TensorView
   std::optional<TilePlan> made;
   const TilePlan* plan = nullptr;
   if (report.reason == DenseReason::none && impl_->fixed) {
-    plan = &impl_->matching_fixed_plan(q, k, spec);
+    check_plan_fits(*impl_->fixed, q, k, spec);
+    plan = &*impl_->fixed;
   } else {
-    made = report.reason == DenseReason::none ? impl_->select(q, k, spec, ws) : TilePlan::dense(geometry, report.reason, &ws);
+    made = report.reason == DenseReason::none ? make_plan(q, k, spec, impl_->config.method, ws)
+                                              : TilePlan::dense(geometry, report.reason, &ws);
     plan = &*made;
   }
   const auto planned = Clock::now();

@@ -9,7 +9,7 @@
 #include "select/ranking.h"
 #include "select/spec.h"
 #include "winnow/error.h"
-#include "winnow/select.h"
+#include "winnow/select/mean_pool.h"
 #include "winnow/threads.h"
 #include "winnow/workspace.h"
 
@@ -81,8 +81,8 @@ class MeanPoolSelector {
                   KeptTiles& kept) const {
     const auto size = static_cast<std::size_t>(n);
     const std::span<std::uint64_t> order(scratch.order, size);
-    const bool neighbors = options_.neighbors && geometry_.Sq == geometry_.Sk;
-    const std::int64_t forced = rank_tiles({scores, size}, neighbors ? neighbor_tiles(geometry_, i, n) : TileRange{}, order);
+    const RowRules rules = row_rules(geometry_, b, i, options_.neighbors);
+    const std::int64_t forced = rank_tiles({scores, size}, rules, order);
     float largest = -std::numeric_limits<float>::infinity();
     for (std::int64_t j = 0; j < n; ++j) {
       if (std::isfinite(scores[j])) largest = std::max(largest, scores[j]);
@@ -90,8 +90,8 @@ class MeanPoolSelector {
     std::copy_n(scores, n, scratch.mass);
     std::fill(scratch.mass + n, scratch.mass + ld_, 0.0F);
     kernels_.exp_sum(scratch.mass, ld_, largest);
-    const std::int64_t count = count_for_mass({scratch.mass, size}, order, forced, options_.cdf);
-    kept.keep(geometry_.row(b, h, i), order.first(static_cast<std::size_t>(snap(count, spec_.granularity, n))));
+    const std::int64_t count = count_for_mass({scratch.mass, size}, rules.candidates, order, forced, options_.cdf);
+    kept.keep(geometry_.row(b, h, i), order.first(static_cast<std::size_t>(snap(count, spec_.granularity, rules.candidates.size()))));
   }
 
   const PlanGeometry& geometry_;
@@ -116,7 +116,7 @@ void MeanPool::validate() const {
   if (!(cdf > 0.0F && cdf <= 1.0F)) throw Error("config", "cdf: expected a number in (0,1], got " + std::to_string(cdf));
 }
 
-TilePlan select_mean_pool(const TensorView& q, const TensorView& k, const PlanSpec& spec, const MeanPool& options, Workspace& ws) {
+TilePlan select(const TensorView& q, const TensorView& k, const PlanSpec& spec, const MeanPool& options, Workspace& ws) {
   options.validate();
   const PlanGeometry geometry = plan_geometry(q, k, spec);
   KeptTiles kept(geometry, ws);

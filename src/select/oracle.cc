@@ -8,7 +8,7 @@
 #include "select/spec.h"
 #include "select/tile_mass.h"
 #include "winnow/error.h"
-#include "winnow/select.h"
+#include "winnow/select/oracle.h"
 #include "winnow/threads.h"
 #include "winnow/workspace.h"
 
@@ -21,7 +21,7 @@ std::uint64_t* allocate_orders(const PlanGeometry& geometry, Workspace& ws) {
   return ws.allocate<std::uint64_t>(static_cast<std::size_t>(num_threads() * geometry.Gk()));
 }
 
-// f(row, query tile, masses of its valid key tiles, a span of as many integers), in parallel within a head.
+// f(row, its rules, masses of its valid key tiles, a span of as many integers), in parallel within a head.
 template <class F>
 void for_each_row(const TensorView& q, const TensorView& k, const PlanGeometry& geometry, float scale, Workspace& ws, F f) {
   if (geometry.rows() == 0) return;
@@ -32,7 +32,8 @@ void for_each_row(const TensorView& q, const TensorView& k, const PlanGeometry& 
     for (std::int64_t h = 0; h < geometry.H && n > 0; ++h) {
       const float* mass = masses.head(b, h);
       parallel_for(geometry.Gq(), [&](std::int64_t i, int worker) {
-        f(geometry.row(b, h, i), i, std::span(mass + i * geometry.Gk(), n), std::span(orders + worker * geometry.Gk(), n));
+        f(geometry.row(b, h, i), row_rules(geometry, b, i, false), std::span(mass + i * geometry.Gk(), n),
+          std::span(orders + worker * geometry.Gk(), n));
       });
     }
   }
@@ -49,25 +50,26 @@ void Oracle::validate() const {
   }
 }
 
-TilePlan select_oracle(const TensorView& q, const TensorView& k, const PlanSpec& spec, const Oracle& options, Workspace& ws) {
+TilePlan select(const TensorView& q, const TensorView& k, const PlanSpec& spec, const Oracle& options, Workspace& ws) {
   options.validate();
   const PlanGeometry geometry = plan_geometry(q, k, spec);
   KeptTiles kept(geometry, ws);
   {
     const Workspace::Scope scratch(ws);
     const float scale = logit_scale(spec.scale, q.size(3));
-    for_each_row(
-        q, k, geometry, scale, ws, [&](std::int64_t row, std::int64_t, std::span<const float> mass, std::span<std::uint64_t> order) {
-          const auto n = static_cast<std::int64_t>(mass.size());
-          const std::int64_t forced = rank_tiles(mass, {}, order);
-          std::int64_t count = 0;
-          if (options.cdf > 0.0F) {
-            count = count_for_mass(mass, order, forced, options.cdf);
-          } else {
-            count = std::max(forced, static_cast<std::int64_t>(std::ceil(static_cast<double>(options.density) * static_cast<double>(n))));
-          }
-          kept.keep(row, order.first(static_cast<std::size_t>(snap(count, spec.granularity, n))));
-        });
+    for_each_row(q, k, geometry, scale, ws,
+                 [&](std::int64_t row, const RowRules& rules, std::span<const float> mass, std::span<std::uint64_t> order) {
+                   const std::int64_t n = rules.candidates.size();
+                   const std::int64_t forced = rank_tiles(mass, rules, order);
+                   std::int64_t count = 0;
+                   if (options.cdf > 0.0F) {
+                     count = count_for_mass(mass, rules.candidates, order, forced, options.cdf);
+                   } else {
+                     count = std::max(forced,
+                                      static_cast<std::int64_t>(std::ceil(static_cast<double>(options.density) * static_cast<double>(n))));
+                   }
+                   kept.keep(row, order.first(static_cast<std::size_t>(snap(count, spec.granularity, n))));
+                 });
   }
   return kept.plan(geometry, options.means ? Skipped::mean : Skipped::drop, ws);
 }
@@ -91,8 +93,8 @@ Recall plan_recall(const TilePlan& plan, const TensorView& q, const TensorView& 
   auto* rows = ws.allocate<RowRecall>(static_cast<std::size_t>(geometry.rows()));
   std::fill_n(rows, geometry.rows(), RowRecall{});
   for_each_row(q, k, geometry, logit_scale(scale, q.size(3)), ws,
-               [&](std::int64_t row, std::int64_t, std::span<const float> mass, std::span<std::uint64_t> order) {
-                 rank_tiles(mass, {}, order);
+               [&](std::int64_t row, const RowRules& rules, std::span<const float> mass, std::span<std::uint64_t> order) {
+                 rank_tiles(mass, rules, order);
                  const std::span<const std::int32_t> lists[] = {plan.tiles(Tier::refine, row), plan.tiles(Tier::skim, row)};
                  const std::size_t size = lists[0].size() + lists[1].size();
                  const std::span<std::uint64_t> best = order.first(size);

@@ -29,37 +29,45 @@ std::uint32_t descending_key(float x) {
 
 }  // namespace
 
-TileRange neighbor_tiles(const PlanGeometry& geometry, std::int64_t query_tile, std::int64_t tiles) {
-  const std::int64_t first = query_tile * geometry.tile_q;
-  const std::int64_t last = std::min(first + geometry.tile_q, geometry.Sq) - 1;
-  return {std::max<std::int64_t>(first / geometry.tile_k - 1, 0), std::min(last / geometry.tile_k + 2, tiles)};
+RowRules row_rules(const PlanGeometry& geometry, std::int64_t b, std::int64_t query_tile, bool neighbors) {
+  RowRules rules;
+  rules.candidates = {0, geometry.key_tiles(b)};
+  if (neighbors && geometry.Sq == geometry.Sk) {
+    const std::int64_t first = query_tile * geometry.tile_q;
+    const std::int64_t last = std::min(first + geometry.tile_q, geometry.Sq) - 1;
+    rules.neighbors = {std::max<std::int64_t>(first / geometry.tile_k - 1, 0), std::min(last / geometry.tile_k + 2, rules.candidates.end)};
+  }
+  return rules;
 }
 
-std::int64_t rank_tiles(std::span<const float> scores, TileRange forced, std::span<std::uint64_t> order) {
+std::int64_t rank_tiles(std::span<const float> scores, const RowRules& rules, std::span<std::uint64_t> order) {
   // One integer per tile: not forced (1 bit), descending score (32 bits), reversed index (30 bits: PlanGeometry allows 2^30).
   constexpr unsigned kIndexBits = 30;
   const auto n = static_cast<std::uint32_t>(scores.size());
   const unsigned bits = n <= 1 ? 0U : static_cast<unsigned>(std::bit_width(n - 1));
   const auto reversed = [bits](std::uint32_t index) { return bits == 0 ? 0U : reverse_bits(index) >> (32U - bits); };
-  std::int64_t count = 0;
-  for (std::uint32_t j = 0; j < n; ++j) {
-    const bool finite = std::isfinite(scores[j]);
-    const bool first = !finite || forced.contains(j);
-    count += first ? 1 : 0;
-    order[j] =
-        (std::uint64_t{first ? 0U : 1U} << 62U) | (std::uint64_t{descending_key(finite ? scores[j] : 0.0F)} << kIndexBits) | reversed(j);
+  const std::span<std::uint64_t> keys = order.first(static_cast<std::size_t>(rules.candidates.size()));
+  std::int64_t forced = 0;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto tile = static_cast<std::uint32_t>(rules.candidates.begin) + static_cast<std::uint32_t>(i);
+    const bool finite = std::isfinite(scores[tile]);
+    const bool first = !finite || rules.forced(tile);
+    forced += first ? 1 : 0;
+    keys[i] = (std::uint64_t{first ? 0U : 1U} << 62U) | (std::uint64_t{descending_key(finite ? scores[tile] : 0.0F)} << kIndexBits) |
+              reversed(tile);
   }
-  std::sort(order.begin(), order.begin() + n);
-  for (std::uint32_t j = 0; j < n; ++j) order[j] = reversed(static_cast<std::uint32_t>(order[j] & ((1U << kIndexBits) - 1U)));
-  return count;
+  std::ranges::sort(keys);
+  for (std::uint64_t& key : keys) key = reversed(static_cast<std::uint32_t>(key & ((1U << kIndexBits) - 1U)));
+  return forced;
 }
 
-std::int64_t count_for_mass(std::span<const float> mass, std::span<const std::uint64_t> order, std::int64_t forced, float cdf) {
-  const auto n = static_cast<std::int64_t>(order.size());
+std::int64_t count_for_mass(std::span<const float> mass, TileRange candidates, std::span<const std::uint64_t> order, std::int64_t forced,
+                            float cdf) {
+  const std::int64_t n = candidates.size();
   if (cdf >= 1.0F) return n;
   const auto finite = [&](std::uint64_t tile) { return std::isfinite(mass[tile]) ? mass[tile] : 0.0F; };
   float total = 0.0F;
-  for (std::size_t j = 0; j < order.size(); ++j) total += finite(j);
+  for (std::int64_t j = candidates.begin; j < candidates.end; ++j) total += finite(static_cast<std::uint64_t>(j));
   const float target = cdf * total;
   float sum = 0.0F;
   std::int64_t count = 0;

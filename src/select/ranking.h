@@ -16,20 +16,28 @@ struct TileRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   bool contains(std::int64_t tile) const { return tile >= begin && tile < end; }
+  std::int64_t size() const { return end - begin; }
 };
 
-// The key tiles within one tile of query tile i's own positions, in units of key tiles; `tiles` is how many there are.
-TileRange neighbor_tiles(const PlanGeometry& geometry, std::int64_t query_tile, std::int64_t tiles);
+// What the plan asks of one row, whatever its scores.
+struct RowRules {
+  TileRange candidates;  // the key tiles that it may take; the others do not exist for it
+  TileRange neighbors;   // candidates that it takes in any case: those within one tile of its own positions
+  bool forced(std::int64_t tile) const { return neighbors.contains(tile); }
+};
+// `neighbors` asks for those; they exist only where Sq == Sk.
+RowRules row_rules(const PlanGeometry& geometry, std::int64_t b, std::int64_t query_tile, bool neighbors);
 
-// Puts the tiles 0..n-1 in the order in which a row takes them: forced ones (the range, and those whose score is not
-// finite), then by descending score; equal scores by ascending bit-reversed index over ceil(log2 n) bits, which favours
-// neither end of the sequence. `order` receives tile indices. Returns how many are forced.
-std::int64_t rank_tiles(std::span<const float> scores, TileRange forced, std::span<std::uint64_t> order);
+// Puts a row's candidates in the order in which it takes them: forced ones (by the rules, and those whose score is not finite),
+// then by descending score; equal scores by ascending bit-reversed index over ceil(log2 n) bits, n = scores.size(), which
+// favours neither end of the sequence. `order` has room for all candidates and receives tile indices. Returns how many are forced.
+std::int64_t rank_tiles(std::span<const float> scores, const RowRules& rules, std::span<std::uint64_t> order);
 
-// How many tiles of `order` to take so that their mass reaches cdf times the total of `mass`: at least the forced ones and
-// at least one; cdf >= 1 takes all. The total is a f32 sum in index order, the running sum one in the order taken.
+// How many tiles of `order` to take so that their mass reaches cdf times the total over the candidates: at least the forced ones
+// and at least one; cdf >= 1 takes all. The total is a f32 sum in index order, the running sum one in the order taken.
 // Masses that are not finite count as 0.
-std::int64_t count_for_mass(std::span<const float> mass, std::span<const std::uint64_t> order, std::int64_t forced, float cdf);
+std::int64_t count_for_mass(std::span<const float> mass, TileRange candidates, std::span<const std::uint64_t> order, std::int64_t forced,
+                            float cdf);
 
 // `count` rounded up to a multiple of `granularity`, at most n.
 std::int64_t snap(std::int64_t count, int granularity, std::int64_t n);

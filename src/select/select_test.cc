@@ -1,5 +1,6 @@
 // Mean-pool and oracle selection against plain f64 definitions, and the inputs they have to cope with.
-#include "winnow/select.h"
+#include "winnow/select/mean_pool.h"
+#include "winnow/select/oracle.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -62,7 +63,7 @@ std::vector<double> pooled_mass(const TensorView& q, const TensorView& k, const 
 
 void expect_matches_definition(const Problem& problem, const PlanSpec& spec, float cdf) {
   Workspace ws;
-  const TilePlan plan = select_mean_pool(problem.q, problem.k, spec, {.cdf = cdf, .neighbors = false}, ws);
+  const TilePlan plan = select(problem.q, problem.k, spec, MeanPool{.cdf = cdf, .neighbors = false}, ws);
   const PlanGeometry& g = plan.geometry();
   for (std::int64_t b = 0; b < g.B; ++b) {
     for (std::int64_t h = 0; h < g.H; ++h) {
@@ -102,7 +103,7 @@ TEST(MeanPool, CdfOneKeepsEverything) {
   for (const std::int64_t S : {1, 63, 129, 4033, 4752}) {
     const Problem problem(1, S, S, 1, 1, 16);
     Workspace ws;
-    const TilePlan plan = select_mean_pool(problem.q, problem.k, {}, {.cdf = 1.0F}, ws);
+    const TilePlan plan = select(problem.q, problem.k, {}, MeanPool{.cdf = 1.0F}, ws);
     EXPECT_EQ(plan.density(), 1.0) << S;
   }
 }
@@ -110,27 +111,27 @@ TEST(MeanPool, CdfOneKeepsEverything) {
 TEST(MeanPool, NeighborsAreKeptAndLowerTheRest) {
   const Problem problem(1, 1000, 1000, 1, 1, 16);
   Workspace ws;
-  const TilePlan with = select_mean_pool(problem.q, problem.k, {}, {.cdf = 0.3F}, ws);
-  const TilePlan without = select_mean_pool(problem.q, problem.k, {}, {.cdf = 0.3F, .neighbors = false}, ws);
+  const TilePlan with = select(problem.q, problem.k, {}, MeanPool{.cdf = 0.3F}, ws);
+  const TilePlan without = select(problem.q, problem.k, {}, MeanPool{.cdf = 0.3F, .neighbors = false}, ws);
   EXPECT_THAT(with.tiles(Tier::refine, 3), testing::IsSupersetOf({5, 6, 7, 8}));
   EXPECT_FALSE(with == without);
   const Problem cross(1, 1000, 999, 1, 1, 16);  // positions of queries and keys are unrelated
-  const TilePlan a = select_mean_pool(cross.q, cross.k, {}, {.cdf = 0.3F}, ws);
-  EXPECT_TRUE(a == select_mean_pool(cross.q, cross.k, {}, {.cdf = 0.3F, .neighbors = false}, ws));
+  const TilePlan a = select(cross.q, cross.k, {}, MeanPool{.cdf = 0.3F}, ws);
+  EXPECT_TRUE(a == select(cross.q, cross.k, {}, MeanPool{.cdf = 0.3F, .neighbors = false}, ws));
 }
 
 TEST(MeanPool, MeansAreThePolicy) {
   const Problem problem(1, 300, 300, 1, 1, 16);
   Workspace ws;
-  EXPECT_EQ(select_mean_pool(problem.q, problem.k, {}, {}, ws).skipped(), Skipped::mean);
-  EXPECT_EQ(select_mean_pool(problem.q, problem.k, {}, {.means = false}, ws).skipped(), Skipped::drop);
+  EXPECT_EQ(select(problem.q, problem.k, {}, MeanPool{}, ws).skipped(), Skipped::mean);
+  EXPECT_EQ(select(problem.q, problem.k, {}, MeanPool{.means = false}, ws).skipped(), Skipped::drop);
 }
 
 TEST(MeanPool, EqualScoresAreSpreadOverTheSequence) {
   Problem problem(1, 128, 4096, 1, 1, 16);
   std::fill_n(problem.k.as<float>(), problem.k.numel(), 0.5F);
   Workspace ws;
-  const TilePlan plan = select_mean_pool(problem.q, problem.k, {}, {.cdf = 0.25F}, ws);
+  const TilePlan plan = select(problem.q, problem.k, {}, MeanPool{.cdf = 0.25F}, ws);
   const auto tiles = plan.tiles(Tier::refine, 0);
   ASSERT_EQ(tiles.size(), 16U);
   for (std::size_t i = 0; i < tiles.size(); ++i) EXPECT_EQ(tiles[i], static_cast<std::int32_t>(4 * i));
@@ -142,7 +143,7 @@ TEST(MeanPool, NonFiniteInputsKeepTheirTiles) {
     problem.k.as<float>()[450 * 16 + 3] = bad;
     problem.q.as<float>()[200 * 16 + 3] = bad;
     Workspace ws;
-    const TilePlan plan = select_mean_pool(problem.q, problem.k, {}, {.cdf = 0.1F, .neighbors = false}, ws);
+    const TilePlan plan = select(problem.q, problem.k, {}, MeanPool{.cdf = 0.1F, .neighbors = false}, ws);
     for (std::int64_t row = 0; row < 5; ++row) {
       EXPECT_THAT(plan.tiles(Tier::refine, row), testing::Contains(450 / 64)) << row;
     }
@@ -156,8 +157,8 @@ TEST(MeanPool, GranularityRoundsRowsUp) {
   Workspace ws;
   PlanSpec spec;
   spec.granularity = 4;
-  const TilePlan snapped = select_mean_pool(problem.q, problem.k, spec, {.cdf = 0.6F}, ws);
-  const TilePlan plain = select_mean_pool(problem.q, problem.k, {}, {.cdf = 0.6F}, ws);
+  const TilePlan snapped = select(problem.q, problem.k, spec, MeanPool{.cdf = 0.6F}, ws);
+  const TilePlan plain = select(problem.q, problem.k, {}, MeanPool{.cdf = 0.6F}, ws);
   for (std::int64_t row = 0; row < snapped.geometry().rows(); ++row) {
     const auto kept = snapped.tiles(Tier::refine, row);
     EXPECT_TRUE(kept.size() == 4 || kept.size() == 8 || kept.size() == 11);
@@ -185,8 +186,8 @@ TEST(MeanPool, StridesAndDtypesDoNotChangeTheChoice) {
   const Tensor qt = transposed(problem.q);
   const Tensor kt = transposed(problem.k);
   Workspace ws;
-  const TilePlan plan = select_mean_pool(problem.q, problem.k, {}, {.cdf = 0.5F}, ws);
-  EXPECT_TRUE(plan == select_mean_pool(view(qt), view(kt), {}, {.cdf = 0.5F}, ws));
+  const TilePlan plan = select(problem.q, problem.k, {}, MeanPool{.cdf = 0.5F}, ws);
+  EXPECT_TRUE(plan == select(view(qt), view(kt), {}, MeanPool{.cdf = 0.5F}, ws));
 
   for (const DType dtype : {DType::bf16, DType::f16}) {
     Tensor q(dtype, {2, 200, 2, 32});
@@ -202,7 +203,7 @@ TEST(MeanPool, StridesAndDtypesDoNotChangeTheChoice) {
     };
     narrow(problem.q, q, qf);
     narrow(problem.k, k, kf);
-    EXPECT_TRUE(select_mean_pool(q, k, {}, {.cdf = 0.5F}, ws) == select_mean_pool(qf, kf, {}, {.cdf = 0.5F}, ws));
+    EXPECT_TRUE(select(q, k, {}, MeanPool{.cdf = 0.5F}, ws) == select(qf, kf, {}, MeanPool{.cdf = 0.5F}, ws));
   }
 }
 
@@ -210,26 +211,26 @@ TEST(MeanPool, EmptyProblems) {
   Workspace ws;
   for (const auto& [B, Sq, Sk] : {std::tuple{0, 5, 5}, {1, 0, 5}, {1, 5, 0}, {1, 0, 0}}) {
     const Problem problem(B, Sq, Sk, 1, 1, 8);
-    EXPECT_NO_THROW(select_mean_pool(problem.q, problem.k, {}, {}, ws));
-    EXPECT_NO_THROW(select_oracle(problem.q, problem.k, {}, {.cdf = 0.5F}, ws));
+    EXPECT_NO_THROW(select(problem.q, problem.k, {}, MeanPool{}, ws));
+    EXPECT_NO_THROW(select(problem.q, problem.k, {}, Oracle{.cdf = 0.5F}, ws));
   }
   PlanSpec spec;
   spec.key_lengths = {0};
   const Problem problem(1, 100, 100, 1, 1, 8);
-  EXPECT_TRUE(select_mean_pool(problem.q, problem.k, spec, {}, ws).tiles(Tier::refine, 0).empty());
-  EXPECT_TRUE(select_oracle(problem.q, problem.k, spec, {.cdf = 0.5F}, ws).tiles(Tier::refine, 0).empty());
+  EXPECT_TRUE(select(problem.q, problem.k, spec, MeanPool{}, ws).tiles(Tier::refine, 0).empty());
+  EXPECT_TRUE(select(problem.q, problem.k, spec, Oracle{.cdf = 0.5F}, ws).tiles(Tier::refine, 0).empty());
 }
 
 TEST(Selectors, SameBitsForAnyNumberOfThreads) {
   const Problem problem(1, 1500, 1500, 4, 2, 32);
   Workspace ws;
   set_num_threads(1);
-  const TilePlan pooled = select_mean_pool(problem.q, problem.k, {}, {.cdf = 0.6F}, ws);
-  const TilePlan oracle = select_oracle(problem.q, problem.k, {}, {.cdf = 0.6F}, ws);
+  const TilePlan pooled = select(problem.q, problem.k, {}, MeanPool{.cdf = 0.6F}, ws);
+  const TilePlan oracle = select(problem.q, problem.k, {}, Oracle{.cdf = 0.6F}, ws);
   for (const int threads : {2, 3, 8}) {
     set_num_threads(threads);
-    EXPECT_TRUE(pooled == select_mean_pool(problem.q, problem.k, {}, {.cdf = 0.6F}, ws));
-    EXPECT_TRUE(oracle == select_oracle(problem.q, problem.k, {}, {.cdf = 0.6F}, ws));
+    EXPECT_TRUE(pooled == select(problem.q, problem.k, {}, MeanPool{.cdf = 0.6F}, ws));
+    EXPECT_TRUE(oracle == select(problem.q, problem.k, {}, Oracle{.cdf = 0.6F}, ws));
   }
   set_num_threads(0);
 }
@@ -238,8 +239,8 @@ TEST(Selectors, WrongInputsAreRefused) {
   Workspace ws;
   const Problem p(1, 64, 64, 4, 4, 8);
   const auto refuses = [&](const TensorView& q, const TensorView& k, const PlanSpec& spec = {}) {
-    EXPECT_THROW(select_mean_pool(q, k, spec, {}, ws), Error);
-    EXPECT_THROW(select_oracle(q, k, spec, {.density = 0.5F}, ws), Error);
+    EXPECT_THROW(select(q, k, spec, MeanPool{}, ws), Error);
+    EXPECT_THROW(select(q, k, spec, Oracle{.density = 0.5F}, ws), Error);
   };
   refuses(p.q, Problem(1, 64, 64, 3, 3, 8).k);
   refuses(p.q, Problem(2, 64, 64, 4, 4, 8).k);
@@ -310,11 +311,11 @@ TEST(Oracle, MassMatchesADenseSoftmaxInF64) {
 TEST(Oracle, BudgetsByMassAndByDensity) {
   const Problem p(1, 640, 640, 2, 2, 16);
   Workspace ws;
-  const TilePlan quarter = select_oracle(p.q, p.k, {}, {.density = 0.25F}, ws);
+  const TilePlan quarter = select(p.q, p.k, {}, Oracle{.density = 0.25F}, ws);
   for (std::int64_t row = 0; row < quarter.geometry().rows(); ++row) EXPECT_EQ(quarter.tiles(Tier::refine, row).size(), 3U);  // ceil(2.5)
-  const TilePlan most = select_oracle(p.q, p.k, {}, {.cdf = 0.9F}, ws);
+  const TilePlan most = select(p.q, p.k, {}, Oracle{.cdf = 0.9F}, ws);
   EXPECT_GE(plan_recall(most, p.q, p.k, std::nanf(""), ws).mass, 0.9);
-  EXPECT_EQ(select_oracle(p.q, p.k, {}, {.cdf = 1.0F}, ws).density(), 1.0);
+  EXPECT_EQ(select(p.q, p.k, {}, Oracle{.cdf = 1.0F}, ws).density(), 1.0);
   EXPECT_EQ(most.skipped(), Skipped::drop);
 }
 
@@ -322,7 +323,7 @@ TEST(Oracle, NonFiniteLogitsKeepEverythingTheyTouch) {
   Problem p(1, 256, 256, 1, 1, 16);
   p.q.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
   Workspace ws;
-  const TilePlan plan = select_oracle(p.q, p.k, {}, {.density = 0.25F}, ws);
+  const TilePlan plan = select(p.q, p.k, {}, Oracle{.density = 0.25F}, ws);
   EXPECT_EQ(plan.tiles(Tier::refine, 0).size(), 4U);
   EXPECT_EQ(plan.tiles(Tier::refine, 1).size(), 1U);
 }
@@ -330,12 +331,12 @@ TEST(Oracle, NonFiniteLogitsKeepEverythingTheyTouch) {
 TEST(Recall, OfTheOracleIsOneAndNothingBeatsIt) {
   const Problem p(1, 700, 900, 4, 2, 16);
   Workspace ws;
-  const TilePlan oracle = select_oracle(p.q, p.k, {}, {.density = 0.3F}, ws);
+  const TilePlan oracle = select(p.q, p.k, {}, Oracle{.density = 0.3F}, ws);
   const Recall best = plan_recall(oracle, p.q, p.k, std::nanf(""), ws);
   EXPECT_EQ(best.set, 1.0);
   PlanSpec spec;
   spec.granularity = 5;  // ceil(0.3 * 15) tiles, as the oracle
-  const Recall pooled = plan_recall(select_mean_pool(p.q, p.k, spec, {.cdf = 1e-6F}, ws), p.q, p.k, std::nanf(""), ws);
+  const Recall pooled = plan_recall(select(p.q, p.k, spec, MeanPool{.cdf = 1e-6F}, ws), p.q, p.k, std::nanf(""), ws);
   EXPECT_LE(pooled.mass, best.mass);
   EXPECT_LT(pooled.set, 1.0);
   EXPECT_GT(pooled.set, 0.3);

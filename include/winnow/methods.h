@@ -1,0 +1,65 @@
+// Every way of running one attention call, and their registration: a method is a struct in the list of Method, nothing else.
+// It has
+//   static constexpr const char* kName       its name in configurations and on the command line
+//   void validate() const                    throws Error naming the key, what was expected and what was found
+//   static void options(self, visit)         calls visit(key, value) for every option: its configuration keys, in order
+// and, if it selects tiles, an overload of select() (winnow/select.h).
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "winnow/plan.h"
+#include "winnow/select.h"
+#include "winnow/select/mean_pool.h"
+#include "winnow/select/oracle.h"
+#include "winnow/tensor.h"
+
+namespace winnow {
+
+class Workspace;
+
+// Dense attention on every call.
+struct Dense {
+  static constexpr const char* kName = "dense";
+  void validate() const {}
+  template <class Self, class Visit>
+  static void options(Self&, Visit&&) {}
+};
+
+// In-kernel skipping of tiles whose softmax weights would all be tiny, on the dense plan.
+struct SkipSoftmax {
+  static constexpr const char* kName = "skip_softmax";
+  // Natural units: a tile is dropped when exp(tile max - running max) < threshold for all rows of a granule. In [0,1); 0 = off.
+  float threshold = 1e-3F;
+  void validate() const;
+  template <class Self, class Visit>
+  static void options(Self& self, Visit&& visit) {
+    visit("threshold", self.threshold);
+  }
+};
+
+// A fixed plan read from a file, for every call of matching geometry.
+struct FixedPlan {
+  static constexpr const char* kName = "plan";
+  std::string path;
+  void validate() const;
+  template <class Self, class Visit>
+  static void options(Self& self, Visit&& visit) {
+    visit("path", self.path);
+  }
+};
+
+using Method = std::variant<Dense,        //
+                            MeanPool,     //
+                            Oracle,       //
+                            SkipSoftmax,  //
+                            FixedPlan>;
+
+// True for methods whose plan is their own: selectors and FixedPlan. The others run on the dense plan.
+bool selects_tiles(const Method& method);
+// The plan of a method that selects tiles, else the dense plan with reason `none`. A FixedPlan's file is read and must match q
+// and k. Memory as for the selectors.
+TilePlan make_plan(const TensorView& q, const TensorView& k, const PlanSpec& spec, const Method& method, Workspace& ws);
+
+}  // namespace winnow
