@@ -33,8 +33,10 @@ enum class DenseReason : std::uint8_t {
   disabled_until_timestep,
   missing_timestep,
   cross_attention,
+  skip_first_fraction,
+  dense_layers,
 };
-inline constexpr int kNumDenseReasons = 8;
+inline constexpr int kNumDenseReasons = 10;
 const char* dense_reason_name(DenseReason reason);  // "skip_first_steps"
 
 // Sizes that turn token indices into tiles. Tiles are aligned to token 0; the last one may be ragged.

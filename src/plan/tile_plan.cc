@@ -26,6 +26,8 @@ const char* dense_reason_name(DenseReason reason) {
     case DenseReason::disabled_until_timestep: return "disabled_until_timestep";
     case DenseReason::missing_timestep: return "missing_timestep";
     case DenseReason::cross_attention: return "cross_attention";
+    case DenseReason::skip_first_fraction: return "skip_first_fraction";
+    case DenseReason::dense_layers: return "dense_layers";
   }
   return "unknown";
 }

@@ -60,7 +60,7 @@ void put_times(Json& json, const Outcome& outcome) {
 // What --attention takes to run the same again; keys that are unset are left out.
 std::string setting_text(const AttentionConfig& config) {
   Json json = Json::parse(to_json(config));
-  for (auto it = json.begin(); it != json.end();) it = it->is_null() || *it == "" ? json.erase(it) : std::next(it);
+  for (auto it = json.begin(); it != json.end();) it = it->empty() || *it == "" ? json.erase(it) : std::next(it);  // null is empty
   return json.dump();
 }
 

@@ -50,21 +50,55 @@ std::optional<Method> method_named(std::string_view name) {
 // Reads typed values out of one JSON object; finish() refuses keys that nobody asked for.
 class KeyReader {
  public:
-  explicit KeyReader(const nlohmann::json& object) : object_(object) {}
+  // `prefix` stands before the keys in messages: "experts.high.".
+  explicit KeyReader(const nlohmann::json& object, std::string prefix = {}) : object_(object), prefix_(std::move(prefix)) {}
 
   void read(const char* key, float& value) {
     const nlohmann::json* found = find(key);
     if (found == nullptr) return;
-    if (!found->is_number()) wrong(key, "a number", *found);
+    if (!found->is_number()) wrong(prefix_ + key, "a number", *found);
     const auto wide = found->get<double>();
-    if (!(std::abs(wide) <= static_cast<double>(std::numeric_limits<float>::max()))) wrong(key, "a finite number", *found);
+    if (!(std::abs(wide) <= static_cast<double>(std::numeric_limits<float>::max()))) wrong(prefix_ + key, "a finite number", *found);
     value = static_cast<float>(wide);
   }
   void read(const char* key, std::optional<double>& value) {
     const nlohmann::json* found = find(key);
     if (found == nullptr) return;
-    if (!found->is_number() && !found->is_null()) wrong(key, "a number or null", *found);
+    if (!found->is_number() && !found->is_null()) wrong(prefix_ + key, "a number or null", *found);
     value = found->is_null() ? std::nullopt : std::optional(found->get<double>());
+  }
+  void read(const char* key, std::vector<int>& values) {
+    const nlohmann::json* found = find(key);
+    if (found == nullptr) return;
+    const std::string expected = "a list of integers from 0 to " + std::to_string(std::numeric_limits<int>::max());
+    if (!found->is_array()) wrong(prefix_ + key, expected, *found);
+    values.clear();
+    for (const nlohmann::json& item : *found) {
+      if (!item.is_number_unsigned() || item.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<int>::max())) {
+        wrong(prefix_ + key, expected, *found);
+      }
+      values.push_back(item.get<int>());
+    }
+  }
+  // A key that stays unset if it is not named.
+  template <class T>
+  void read(const char* key, std::optional<T>& value) {
+    if (!object_.contains(key)) return known_.emplace_back(key), void();
+    value.emplace();
+    read(key, *value);
+  }
+  // An object with options of its own.
+  template <class Options>
+  requires requires(Options& options) {
+    Options::options(options, [](const char*, auto&) {});
+  }
+  void read(const char* key, Options& options) {
+    const nlohmann::json* found = find(key);
+    if (found == nullptr) return;
+    if (!found->is_object()) wrong(prefix_ + key, "an object", *found);
+    KeyReader inner(*found, prefix_ + key + ".");
+    Options::options(options, [&](const char* name, auto& value) { inner.read(name, value); });
+    inner.finish(prefix_ + key);
   }
   template <class Integer>
   requires std::is_integral_v<Integer>
@@ -72,21 +106,21 @@ class KeyReader {
     const nlohmann::json* found = find(key);
     if (found == nullptr) return;
     const std::string expected = "an integer from 0 to " + std::to_string(std::numeric_limits<Integer>::max());
-    if (!found->is_number_unsigned()) wrong(key, expected, *found);  // a parser's unsigned is any integer >= 0
+    if (!found->is_number_unsigned()) wrong(prefix_ + key, expected, *found);  // a parser's unsigned is any integer >= 0
     const auto wide = found->get<std::uint64_t>();
-    if (wide > static_cast<std::uint64_t>(std::numeric_limits<Integer>::max())) wrong(key, expected, *found);
+    if (wide > static_cast<std::uint64_t>(std::numeric_limits<Integer>::max())) wrong(prefix_ + key, expected, *found);
     value = static_cast<Integer>(wide);
   }
   void read(const char* key, bool& value) {
     const nlohmann::json* found = find(key);
     if (found == nullptr) return;
-    if (!found->is_boolean()) wrong(key, "true or false", *found);
+    if (!found->is_boolean()) wrong(prefix_ + key, "true or false", *found);
     value = found->get<bool>();
   }
   void read(const char* key, std::string& value) {
     const nlohmann::json* found = find(key);
     if (found == nullptr) return;
-    if (!found->is_string()) wrong(key, "a string", *found);
+    if (!found->is_string()) wrong(prefix_ + key, "a string", *found);
     value = found->get<std::string>();
   }
 
@@ -96,18 +130,20 @@ class KeyReader {
     return found == object_.end() ? nullptr : &*found;
   }
 
-  void finish(const std::string& method) const {
+  // `owner` takes the keys: "method mean_pool".
+  void finish(const std::string& owner) const {
     std::string names;
     for (const std::string& key : known_) names += (names.empty() ? "" : ", ") + key;
     for (const auto& [key, value] : object_.items()) {
       if (std::find(known_.begin(), known_.end(), key) == known_.end()) {
-        throw Error("config", "unknown key \"" + key + "\": method " + method + " takes " + names);
+        throw Error("config", "unknown key \"" + prefix_ + key + "\": " + owner + " takes " + names);
       }
     }
   }
 
  private:
   const nlohmann::json& object_;
+  std::string prefix_;
   std::vector<std::string> known_;
 };
 
@@ -172,7 +208,7 @@ AttentionConfig from_json(const nlohmann::json& object) {
       },
       config.method);
   shared_options(config, read);
-  keys.finish(name);
+  keys.finish("method " + name);
   return config;
 }
 
@@ -186,13 +222,30 @@ double shortest(float x) {
 }
 
 // A configuration value as JSON.
+nlohmann::ordered_json json_value(float value) { return shortest(value); }
+nlohmann::ordered_json json_value(const std::optional<double>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
 template <class Value>
 nlohmann::ordered_json json_value(const Value& value) {
   return value;
 }
-nlohmann::ordered_json json_value(float value) { return shortest(value); }
-nlohmann::ordered_json json_value(const std::optional<double>& value) {
-  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+// Only what is set.
+template <class Options>
+requires requires(const Options& options) {
+  Options::options(options, [](const char*, const auto&) {});
+}
+nlohmann::ordered_json json_value(const Options& options) {
+  auto out = nlohmann::ordered_json::object();
+  Options::options(options, [&]<class Value>(const char* key, const Value& value) {
+    if constexpr (requires { value.has_value(); }) {
+      if (value) out[key] = json_value(*value);
+    } else {
+      auto inner = json_value(value);
+      if (!inner.empty()) out[key] = std::move(inner);
+    }
+  });
+  return out;
 }
 
 }  // namespace

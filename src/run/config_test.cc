@@ -82,14 +82,49 @@ TEST(Config, ToJsonPrintsEveryKeyAndReadsBack) {
     EXPECT_EQ(json.find('\n'), std::string::npos);
   }
   EXPECT_EQ(to_json(parse_attention_config(R"({"method":"mean_pool","cdf":0.7})")),
-            R"({"method":"mean_pool","cdf":0.7,"neighbors":true,"means":true,"skip_first_steps":0,"skip_first_layers":0,)"
-            R"("min_seq_len":0,"disabled_until_timestep":null,"executor":""})");
+            R"({"method":"mean_pool","cdf":0.7,"neighbors":true,"means":true,"skip_first_steps":0,"skip_first_fraction":0.0,)"
+            R"("skip_first_layers":0,"dense_layers":[],"min_seq_len":0,"disabled_until_timestep":null,"experts":{},"branches":{},)"
+            R"("executor":""})");
+}
+
+// "Required argument without default": everything but a few named inputs has one.
+TEST(Config, MinimalCallsHaveCompleteDefaults) {
+  for (const char* text : {"dense", "mean_pool", "skip_softmax", R"({"method":"mean_pool","experts":{}})",
+                           R"({"method":"dense","branches":{"conditional":{}}})"}) {
+    EXPECT_NO_THROW(AttentionSession{parse_attention_config(text)}) << text;
+  }
+}
+
+TEST(Config, OverridesPerExpertAndBranch) {
+  const char* text = R"({"method":"mean_pool","skip_first_fraction":0.2,"dense_layers":[0,39],"disabled_until_timestep":0.9,)"
+                     R"("experts":{"low":{"skip_first_fraction":0.0,"disabled_until_timestep":null}},)"
+                     R"("branches":{"unconditional":{"dense_layers":[],"min_seq_len":7,"skip_first_steps":1,"skip_first_layers":2}}})";
+  const AttentionConfig config = parse_attention_config(text);
+  const GateOptions& gate = config.gate;
+  EXPECT_EQ(gate.skip_first_fraction, 0.2F);
+  EXPECT_THAT(gate.dense_layers, testing::ElementsAre(0, 39));
+  EXPECT_EQ(gate.experts.high, GateOverride{});
+  EXPECT_EQ(gate.experts.low.skip_first_fraction, 0.0F);
+  ASSERT_TRUE(gate.experts.low.disabled_until_timestep.has_value());
+  EXPECT_FALSE(gate.experts.low.disabled_until_timestep->has_value());
+  EXPECT_FALSE(gate.experts.low.min_seq_len.has_value());
+  EXPECT_EQ(gate.branches.unconditional.dense_layers, std::vector<int>{});
+  EXPECT_EQ(gate.branches.unconditional.min_seq_len, 7);
+  const std::string json = to_json(config);
+  EXPECT_THAT(json, HasSubstr(R"("experts":{"low":{"skip_first_fraction":0.0,"disabled_until_timestep":null}})"));
+  EXPECT_EQ(parse_attention_config(json).gate.branches, gate.branches);
+  EXPECT_EQ(parse_attention_config(json).gate.experts, gate.experts);
+  EXPECT_EQ(to_json(parse_attention_config(json)), json);
 }
 
 TEST(Config, UnknownKeysListTheKnownOnes) {
   EXPECT_THAT(error_of(R"({"method":"mean_pool","cfd":0.5})"),
               AllOf(HasSubstr("\"cfd\""), HasSubstr("mean_pool takes method, cdf, neighbors, means, skip_first_steps")));
   EXPECT_THAT(error_of(R"({"method":"dense","cdf":0.5})"), HasSubstr("\"cdf\""));  // of another method
+  EXPECT_THAT(error_of(R"({"method":"dense","experts":{"middle":{}}})"),
+              AllOf(HasSubstr("\"experts.middle\""), HasSubstr("experts takes high, low")));
+  EXPECT_THAT(error_of(R"({"method":"dense","experts":{"low":{"executor":"reference"}}})"),
+              AllOf(HasSubstr("\"experts.low.executor\""), HasSubstr("skip_first_steps")));
 }
 
 TEST(Config, WrongValuesNameTheirKey) {
@@ -121,6 +156,15 @@ TEST(Config, WrongValuesNameTheirKey) {
       {"disabled_until_timestep", R"({"method":"dense","disabled_until_timestep":1.5})"},
       {"disabled_until_timestep", R"({"method":"dense","disabled_until_timestep":"0.8"})"},
       {"executor", R"({"method":"dense","executor":[]})"},
+      {"skip_first_fraction", R"({"method":"dense","skip_first_fraction":1.5})"},
+      {"skip_first_fraction", R"({"method":"dense","skip_first_fraction":null})"},
+      {"dense_layers", R"({"method":"dense","dense_layers":3})"},
+      {"dense_layers", R"({"method":"dense","dense_layers":[1,-1]})"},
+      {"dense_layers", R"({"method":"dense","dense_layers":[1.5]})"},
+      {"experts", R"({"method":"dense","experts":[]})"},
+      {"experts.high", R"({"method":"dense","experts":{"high":2}})"},
+      {"experts.high.min_seq_len", R"({"method":"dense","experts":{"high":{"min_seq_len":null}}})"},
+      {"branches.conditional.disabled_until_timestep", R"({"method":"dense","branches":{"conditional":{"disabled_until_timestep":7}}})"},
       {"cdf", R"({"method":"mean_pool","cdf":0.5,"cdf":0.6})"},  // twice
   };
   for (const auto& [key, text] : cases) EXPECT_THAT(error_of(text), AllOf(HasSubstr(key), HasSubstr("[config]"))) << text;

@@ -28,6 +28,58 @@ TEST(Gate, FirstStepsAndLayers) {
   EXPECT_EQ(gate(options, at(2, 1), 100, 100), DenseReason::none);
 }
 
+TEST(Gate, FractionOfTheStepsIsRoundedUp) {
+  const auto first_sparse = [](const GateOptions& options, int num_steps) {
+    StepContext context = at(0, 0);
+    context.num_steps = num_steps;
+    while (context.step < num_steps && gate(options, context, 100, 100) != DenseReason::none) ++context.step;
+    return context.step;
+  };
+  EXPECT_EQ(first_sparse({.skip_first_fraction = 0.1F}, 30), 3);
+  EXPECT_EQ(first_sparse({.skip_first_fraction = 0.2F}, 50), 10);
+  EXPECT_EQ(first_sparse({.skip_first_fraction = 0.1F}, 31), 4);
+  EXPECT_EQ(first_sparse({.skip_first_fraction = 1.0F}, 7), 7);
+  for (int tenths = 0; tenths <= 10; ++tenths)
+    EXPECT_EQ(first_sparse({.skip_first_fraction = static_cast<float>(tenths) / 10.0F}, 10), tenths);
+  EXPECT_EQ(first_sparse({.skip_first_steps = 5, .skip_first_fraction = 0.1F}, 30), 5);  // the longer wins
+  EXPECT_EQ(first_sparse({.skip_first_steps = 1, .skip_first_fraction = 0.1F}, 30), 3);
+  StepContext second = at(1, 0);
+  second.num_steps = 30;
+  EXPECT_EQ(gate({.skip_first_steps = 2, .skip_first_fraction = 0.1F}, second, 100, 100), DenseReason::skip_first_steps);
+  EXPECT_EQ(gate({.skip_first_steps = 1, .skip_first_fraction = 0.1F}, second, 100, 100), DenseReason::skip_first_fraction);
+}
+
+TEST(Gate, ListedLayers) {
+  const GateOptions options{.skip_first_layers = 1, .dense_layers = {7, 3}};
+  EXPECT_EQ(gate(options, at(0, 0), 100, 100), DenseReason::skip_first_layers);
+  EXPECT_EQ(gate(options, at(0, 3), 100, 100), DenseReason::dense_layers);
+  EXPECT_EQ(gate(options, at(0, 7), 100, 100), DenseReason::dense_layers);
+  EXPECT_EQ(gate(options, at(0, 4), 100, 100), DenseReason::none);
+}
+
+// "Silent fallback behind another override": overrides compose, key by key, and every dense call has its reason.
+TEST(Gate, OverridesReplaceOnlyTheKeysTheyName) {
+  GateOptions options{.skip_first_steps = 2, .skip_first_layers = 1, .disabled_until_timestep = 0.9};
+  options.experts.low.skip_first_steps = 0;
+  options.experts.low.disabled_until_timestep = std::optional<double>();
+  options.branches.unconditional.skip_first_steps = 4;
+  options.branches.unconditional.dense_layers = std::vector<int>{5};
+  const auto reason = [&](int expert, Branch branch, int step, int layer, double timestep) {
+    StepContext context = at(step, layer, timestep);
+    context.expert = expert;
+    context.branch = branch;
+    return gate(options, context, 100, 100);
+  };
+  EXPECT_EQ(reason(0, Branch::conditional, 1, 5, 0.5), DenseReason::skip_first_steps);
+  EXPECT_EQ(reason(0, Branch::conditional, 2, 5, 0.95), DenseReason::disabled_until_timestep);
+  EXPECT_EQ(reason(0, Branch::conditional, 2, 5, 0.5), DenseReason::none);
+  EXPECT_EQ(reason(1, Branch::conditional, 1, 5, 0.95), DenseReason::none);
+  EXPECT_EQ(reason(1, Branch::conditional, 1, 0, 0.95), DenseReason::skip_first_layers);   // not overridden
+  EXPECT_EQ(reason(1, Branch::unconditional, 3, 5, 0.95), DenseReason::skip_first_steps);  // the branch wins over the expert
+  EXPECT_EQ(reason(1, Branch::unconditional, 4, 5, 0.95), DenseReason::dense_layers);
+  EXPECT_EQ(reason(1, Branch::unconditional, 4, 4, 0.95), DenseReason::none);
+}
+
 TEST(Gate, ShortSequences) {
   const GateOptions options{.min_seq_len = 100};
   EXPECT_EQ(gate(options, at(0, 0), 99, 99), DenseReason::min_seq_len);
@@ -68,6 +120,15 @@ TEST(Gate, OptionsOutOfRangeNameTheirKey) {
   refuses({.disabled_until_timestep = 1.5}, "disabled_until_timestep");
   refuses({.disabled_until_timestep = -0.1}, "disabled_until_timestep");
   refuses({.disabled_until_timestep = std::numeric_limits<double>::quiet_NaN()}, "disabled_until_timestep");
+  refuses({.skip_first_fraction = 1.01F}, "skip_first_fraction");
+  refuses({.skip_first_fraction = std::numeric_limits<float>::quiet_NaN()}, "skip_first_fraction");
+  refuses({.dense_layers = {3, -1}}, "dense_layers");
+  GateOptions nested;
+  nested.experts.low.skip_first_fraction = -0.5F;
+  refuses(nested, "experts.low.skip_first_fraction");
+  nested = {};
+  nested.branches.conditional.disabled_until_timestep = 2.0;
+  refuses(nested, "branches.conditional.disabled_until_timestep");
   EXPECT_NO_THROW(GateOptions{}.validate());
 }
 
