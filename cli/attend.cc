@@ -1,4 +1,5 @@
 // winnow attend: one attention call on captured q, k, v: error, density, recall, time.
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "core/partial_file.h"
 #include "core/safetensors.h"
 #include "report/attention_call.h"
+#include "report/capture.h"
 #include "winnow/error.h"
 #include "winnow/threads.h"
 #include "winnow/workspace.h"
@@ -40,9 +42,10 @@ struct AttendFlags {
 };
 
 // Names of q, k and v in the file: as given, or the only triple PREFIXq, PREFIXk, PREFIXv.
-std::vector<std::string> find_keys(const SafetensorsFile& file, const AttendFlags& flags) {
-  if (!flags.keys.empty()) return flags.keys;
+std::array<std::string, 3> find_keys(const AttendFlags& flags) {
+  if (!flags.keys.empty()) return {flags.keys[0], flags.keys[1], flags.keys[2]};
   if (!flags.prefix.empty()) return {flags.prefix + "q", flags.prefix + "k", flags.prefix + "v"};
+  const SafetensorsFile file = SafetensorsFile::open(flags.qkv);
   std::vector<std::string> prefixes;
   std::string names;
   for (const std::string& key : file.keys()) {
@@ -56,17 +59,6 @@ std::vector<std::string> find_keys(const SafetensorsFile& file, const AttendFlag
                             std::to_string(prefixes.size()) + " among " + names + "; choose with --prefix or --keys");
 }
 
-// Owned, so that rows are aligned for the executors.
-Tensor load_tensor(const SafetensorsFile& file, const std::string& key) {
-  const int rank = file.at(key).rank;
-  if (rank != 3 && rank != 4) {
-    throw Error("attend", file.name() + ": " + key + ": expected [S,H,D] or [B,S,H,D], got " + file.at(key).describe());
-  }
-  return file.copy(key);
-}
-
-TensorView as_batch(const TensorView& x) { return x.rank == 4 ? x : x.reshape({1, x.size(0), x.size(1), x.size(2)}); }
-
 void print_errors(const char* name, const report::CallErrors& errors) {
   std::printf("%-14s rel-L1 %.3e   rel-L2 %.3e   cosine %.6f\n", name, errors.rel_l1, errors.rel_l2, errors.cosine);
 }
@@ -78,8 +70,10 @@ void print_result(const AttentionConfig& config, const report::CallMeasurement& 
   print_errors("error", m.errors);
   print_errors("dense error", m.dense_errors);
   std::printf("%-14s %lld query rows of every head, against f64\n", "", static_cast<long long>(m.rows));
-  if (m.recall) std::printf("%-14s mass %.4f   set %.4f\n", "recall", m.recall->mass, m.recall->set);
-  std::printf("%-14s kernel %.3f ms + plan %.3f ms (%.1f%%) = %.3f ms   dense %.3f ms   speed-up %.2fx   median of %d\n", "time",
+  if (m.mass_recall) std::printf("%-14s mass %.4f", "recall", *m.mass_recall);
+  if (m.set_recall) std::printf("   set %.4f", *m.set_recall);
+  if (m.mass_recall) std::printf("\n");
+  std::printf("%-14s kernel %.3f ms + plan %.3f ms (%.1f%% of dense) = %.3f ms   dense %.3f ms   speed-up %.2fx   median of %d\n", "time",
               1e3 * m.kernel_seconds, 1e3 * m.plan_seconds, 100.0 * m.plan_share(), 1e3 * m.total_seconds(), 1e3 * m.dense_seconds,
               m.speedup(), m.repeat);
 }
@@ -106,7 +100,8 @@ std::string result_json(const AttendFlags& flags, const AttentionConfig& config,
   json["rows"] = m.rows;
   json["error"] = errors(m.errors);
   json["dense_error"] = errors(m.dense_errors);
-  if (m.recall) json["recall"] = {{"mass", m.recall->mass}, {"set", m.recall->set}};
+  if (m.mass_recall) json["recall"]["mass"] = *m.mass_recall;
+  if (m.set_recall) json["recall"]["set"] = *m.set_recall;
   json["repeat"] = m.repeat;
   json["kernel_seconds"] = m.kernel_seconds;
   json["plan_seconds"] = m.plan_seconds;
@@ -133,22 +128,16 @@ void attend_command(const AttendFlags& flags) {
   if (!flags.json.empty()) check_writable("attend", flags.json);
   if (!flags.save_plan.empty()) check_writable("attend", flags.save_plan);
   if (flags.threads != 0) set_num_threads(flags.threads);
-  const SafetensorsFile file = SafetensorsFile::open(flags.qkv);
-  const std::vector<std::string> keys = find_keys(file, flags);
-  const Tensor q = load_tensor(file, keys[0]);
-  const Tensor k = load_tensor(file, keys[1]);
-  const Tensor v = load_tensor(file, keys[2]);
-  const TensorView q4 = as_batch(q);
-  const TensorView k4 = as_batch(k);
+  const report::Capture capture = report::load_capture(flags.qkv, find_keys(flags));
+  const AttentionInputs call = capture.inputs();
   report::CallOptions options;
-  options.rows = flags.rows;
   options.repeat = flags.repeat;
   options.recall = !flags.no_recall;
   options.progress = [](const ProgressEvent&) { return interrupt_signal() == 0; };
-  const report::CallMeasurement measurement = report::measure_call(q4, k4, as_batch(v), config, options);
-  if (!flags.save_plan.empty()) save_plan(flags.save_plan, config, q4, k4);
-  if (!flags.json.empty()) write_text_file("attend", flags.json, result_json(flags, config, q4, k4, measurement));
-  std::printf("%-14s %s: q %s  k %s\n", "input", flags.qkv.c_str(), q4.describe().c_str(), k4.describe().c_str());
+  const report::CallMeasurement measurement = report::measure_call(call, report::exact_rows(call, flags.rows), config, options);
+  if (!flags.save_plan.empty()) save_plan(flags.save_plan, config, call.q, call.k);
+  if (!flags.json.empty()) write_text_file("attend", flags.json, result_json(flags, config, call.q, call.k, measurement));
+  std::printf("%-14s %s: q %s  k %s\n", "input", flags.qkv.c_str(), call.q.describe().c_str(), call.k.describe().c_str());
   print_result(config, measurement);
 }
 

@@ -1,17 +1,13 @@
 // winnow generate: a prompt to a video, with comparisons, reports and a dry run.
-#include <sys/sysinfo.h>
-
 #include <cstdio>
-#include <filesystem>
-#include <limits>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/generate_flags.h"
+#include "cli/load_engine.h"
 #include "cli/terminal.h"
 #include "core/partial_file.h"
 #include "core/safetensors.h"
@@ -26,8 +22,6 @@
 namespace winnow::cli {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kFooter =
     R"(Sizes are in pixels, times in seconds. A sparse setting's density is the share of self-attention that was computed.
@@ -53,13 +47,6 @@ std::string expert_line(const Estimate& estimate, int steps) {
   if (!estimate.boundary_ratio) return "one";
   return format("%d high-noise steps, then %d low-noise steps (boundary %g)", estimate.high_noise_steps, steps - estimate.high_noise_steps,
                 *estimate.boundary_ratio);
-}
-
-// Of the machine, swap included.
-double memory_bytes() {
-  struct sysinfo machine {};
-  if (sysinfo(&machine) != 0) return std::numeric_limits<double>::infinity();
-  return (static_cast<double>(machine.totalram) + static_cast<double>(machine.totalswap)) * machine.mem_unit;
 }
 
 void print_field(const char* name, const std::string& value) { std::printf("%-11s %s\n", name, value.c_str()); }
@@ -94,53 +81,19 @@ class Generation {
     if (flags_.dry_run) {
       dry_run();
     } else {
-      check_memory();
+      check_memory(estimate_);
       generate();
     }
   }
 
  private:
-  // Without this and check_memory(), the system would end the program, or swap for hours, long after the start.
-  void check_weights() const {
-    const double have = memory_bytes();
-    double stored = 0.0;
-    double loaded = 0.0;  // the file may be f32 and the transformer bf16
-    for (const char* part : {"transformer", "transformer_2"}) {
-      std::error_code ignored;
-      for (const auto& entry : fs::directory_iterator(fs::path(flags_.model) / part, ignored)) {
-        if (entry.path().extension() != ".safetensors" || !entry.is_regular_file(ignored)) continue;
-        stored += static_cast<double>(entry.file_size(ignored));
-        if (stored <= have / 4.0) continue;  // far from the limit: errors in files are the engine's to find
-        const SafetensorsFile file = SafetensorsFile::open(entry.path().string());
-        for (const std::string& key : file.keys())
-          loaded += static_cast<double>(file.at(key).numel()) * (flags_.dtype == "f32" ? 4.0 : 2.0);
-      }
-    }
-    if (loaded <= have) return;
-    throw Error("generate", format("memory: expected at most the %s of this machine, got %s of weights in %s", format_bytes(have).c_str(),
-                                   format_bytes(loaded).c_str(), flags_.model.c_str()));
-  }
-
-  void check_memory() const {
-    const double have = memory_bytes();
-    const auto need = static_cast<double>(estimate_.weight_bytes) + static_cast<double>(estimate_.workspace_bytes);
-    if (need <= have) return;
-    throw Error("generate", format("memory: expected at most the %s of this machine, got %s for %lldx%lld and %lld frames",
-                                   format_bytes(have).c_str(), format_bytes(need).c_str(), static_cast<long long>(estimate_.width),
-                                   static_cast<long long>(estimate_.height), static_cast<long long>(estimate_.frames)));
-  }
-
   Progress progress() {
     return [this](const ProgressEvent& event) { return printer_(event); };
   }
 
   void load() {
-    check_weights();
     printer_.begin("", 0);
-    EngineOptions engine_options;
-    engine_options.precision = precision(flags_);
-    engine_options.progress = progress();
-    engine_ = std::make_unique<Engine>(flags_.model, engine_options);
+    engine_ = std::make_unique<Engine>(load_engine(flags_, progress()));
     printer_.end();
     if (flags_.fps == 0) flags_.fps = engine_->default_fps();
     if (!engine_->has_codec() && (!flags_.output.empty() || !flags_.sheet.empty())) {

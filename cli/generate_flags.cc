@@ -13,15 +13,15 @@
 
 namespace winnow::cli {
 
-namespace {
-
 namespace fs = std::filesystem;
 
-void add_model_flags(CLI::App& command, GenerateFlags& flags) {
-  command.add_option("--model", flags.model, "Model folder in diffusers layout (with model_index.json)")
-      ->required()
+CLI::Option* add_model_flag(CLI::App& command, GenerateFlags& flags) {
+  return command.add_option("--model", flags.model, "Model folder in diffusers layout (with model_index.json)")
       ->type_name("DIR")
       ->group("Model");
+}
+
+void add_machine_flags(CLI::App& command, GenerateFlags& flags) {
   command.add_option("--dtype", flags.dtype, "Arithmetic of the transformer: bf16 operands with f32 sums, or f32 throughout")
       ->check(one_of({"bf16", "f32"}))
       ->capture_default_str()
@@ -65,15 +65,11 @@ void add_clip_flags(CLI::App& command, GenerateFlags& flags) {
       ->check(at_least_one())
       ->type_name("N")
       ->group("Clip");
-  command.add_option("--fps", flags.fps, "Frames per second of the file; default: the model's")
-      ->check(in_range(1, 1000))
-      ->type_name("N")
-      ->group("Clip");
 }
 
-void add_sampling_flags(CLI::App& command, GenerateFlags& flags) {
+void add_sampling_flags(CLI::App& command, GenerateFlags& flags, const char* steps) {
   const std::string group = "Sampling";
-  command.add_option("--steps", flags.steps, "Denoising steps")->check(not_empty())->capture_default_str()->type_name("N")->group(group);
+  command.add_option(steps, flags.steps, "Denoising steps")->check(not_empty())->capture_default_str()->type_name("N")->group(group);
   command.add_option("--guidance-scale", flags.guidance_scale, "Classifier-free guidance; > 1 runs the model twice a step")
       ->check(not_empty())
       ->capture_default_str()
@@ -111,6 +107,8 @@ void add_sampling_flags(CLI::App& command, GenerateFlags& flags) {
       ->group(group);
 }
 
+namespace {
+
 void add_sparsity_flags(CLI::App& command, GenerateFlags& flags) {
   const std::string group = "Attention";
   CLI::Option* attention =
@@ -146,6 +144,10 @@ void add_sparsity_flags(CLI::App& command, GenerateFlags& flags) {
 
 void add_output_flags(CLI::App& command, GenerateFlags& flags) {
   const std::string group = "Output";
+  command.add_option("--fps", flags.fps, "Frames per second of the file; default: the model's")
+      ->check(in_range(1, 1000))
+      ->type_name("N")
+      ->group("Clip");
   command.add_option("-o,--output", flags.output, "Video: .mp4 (needs the program ffmpeg), .y4m (lossless) or .png (contact sheet)")
       ->type_name("FILE")
       ->group(group);
@@ -187,7 +189,12 @@ void add_generate_flags(CLI::App& command, GenerateFlags& flags) {
   add_clip_flags(command, flags);
   add_sampling_flags(command, flags);
   add_sparsity_flags(command, flags);
-  add_model_flags(command, flags);
+  add_model_flag(command, flags)->required();
+  add_machine_flags(command, flags);
+}
+
+void check_device(const GenerateFlags& flags) {
+  if (flags.device != "cpu") throw Error("generate", "device: expected cpu, got cuda: this build has no CUDA engine");
 }
 
 void check_generate_flags(const GenerateFlags& flags) {
@@ -197,7 +204,7 @@ void check_generate_flags(const GenerateFlags& flags) {
   if (flags.output.empty() && !flags.compare.empty() && !flags.dry_run)
     throw CLI::RequiredError("--output, which --compare writes beside,");
   if (flags.cache != "off") throw Error("generate", "cache: expected off, got \"" + flags.cache + "\": no step cache in this version");
-  if (flags.device != "cpu") throw Error("generate", "device: expected cpu, got cuda: this build has no CUDA engine");
+  check_device(flags);
 }
 
 GenerateOptions generate_options(const GenerateFlags& flags) {

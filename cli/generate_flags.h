@@ -1,4 +1,4 @@
-// The flags of `winnow generate`, and what they mean together.
+// The flags of `winnow generate`, and what they mean together. Other commands that run the model share groups of them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -30,9 +30,17 @@ struct GenerateFlags {
   bool dry_run = false;
 };
 void add_generate_flags(CLI::App& command, GenerateFlags& flags);
+// Groups of these.
+CLI::Option* add_model_flag(CLI::App& command, GenerateFlags& flags);  // --model
+void add_machine_flags(CLI::App& command, GenerateFlags& flags);       // --dtype, --device, --threads
+void add_prompt_flags(CLI::App& command, GenerateFlags& flags);
+void add_clip_flags(CLI::App& command, GenerateFlags& flags);
+// `steps` names the flag for the number of denoising steps.
+void add_sampling_flags(CLI::App& command, GenerateFlags& flags, const char* steps = "--steps");
 
 // Throws CLI::ValidationError for flags that contradict each other or lack a companion, Error for what this build does not have.
 void check_generate_flags(const GenerateFlags& flags);
+void check_device(const GenerateFlags& flags);
 
 // Everything but attention and callbacks. A seed of -1 is replaced by a random one. Throws Error.
 GenerateOptions generate_options(const GenerateFlags& flags);

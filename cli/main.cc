@@ -69,6 +69,7 @@ int run(int argc, char** argv) {
   app.fallthrough(false);
   winnow::cli::Action action;
   winnow::cli::add_generate(app, action);
+  winnow::cli::add_capture(app, action);
   winnow::cli::add_attend(app, action);
   winnow::cli::add_info(app, action);
   winnow::cli::add_config(app, action);

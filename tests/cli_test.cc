@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/safetensors.h"
-#include "tests/program.h"
+#include "tests/cli_testing.h"
 #include "winnow/plan.h"
 
 namespace winnow {
@@ -24,47 +24,9 @@ using ::testing::IsEmpty;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
-const std::string kModel = WINNOW_SOURCE_DIR "/models/winnow-tiny";
-const std::string kWinnow = WINNOW_BINARY_DIR "/winnow";
-
-class Cli : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "winnow-cli-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  std::vector<std::string> listing() const {
-    std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename().string());
-    return names;
-  }
-  tests::Finished winnow(std::vector<std::string> words) const {
-    words.insert(words.begin(), kWinnow);
-    return tests::Program(words, folder_).finish();
-  }
-  // A clip that takes a second or two; `more` is appended.
-  static std::vector<std::string> small(std::vector<std::string> more) {
-    std::vector<std::string> words = {"generate", "--model", kModel, "-W", "48", "-H", "48", "--frames", "9", "--steps", "2"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
-  // One line on stderr that begins like an error, no file left.
-  void expect_refused(const tests::Finished& run, int code, const std::string& part) const {
-    EXPECT_EQ(run.code, code) << run.err;
-    EXPECT_THAT(run.err, HasSubstr(part));
-    const std::size_t at = run.err.find("winnow: ");
-    ASSERT_NE(at, std::string::npos) << run.err;
-    EXPECT_EQ(std::count(run.err.begin() + static_cast<std::ptrdiff_t>(at), run.err.end(), '\n'), 1) << run.err;
-    EXPECT_THAT(run.out, IsEmpty());
-    EXPECT_THAT(listing(), IsEmpty());
-  }
-
-  fs::path folder_;
-};
+using tests::Cli;
+using tests::kModel;
+using tests::kWinnow;
 
 const std::vector<std::string> kPrompt = {"-p", "a large red ball bouncing over a plain navy background"};
 

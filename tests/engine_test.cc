@@ -213,6 +213,32 @@ TEST(Engine, SameBitsOnAnyNumberOfThreads) {
   EXPECT_GT(rel_l2(engine.generate(options).latents, one.latents), 0.1);
 }
 
+TEST(Engine, ShowsEveryAttentionCallAndIsNotChangedByIt) {
+  Engine engine(source(kTiny), {});
+  GenerateOptions options = small();
+  const GenerateResult plain = engine.generate(options);
+  std::vector<std::string> calls;
+  options.attention_observer = [&](const AttentionInputs& call) {
+    EXPECT_EQ(call.q.describe(), "[1,4,2,128] bf16");
+    EXPECT_EQ(call.k.describe(), call.q.describe());
+    EXPECT_EQ(call.v.describe(), call.q.describe());
+    EXPECT_NE(call.q.data, call.k.data);
+    EXPECT_EQ(call.context.grid.tokens(), 4);
+    EXPECT_EQ(call.context.num_layers, 6);
+    EXPECT_TRUE(call.context.timestep.has_value());
+    calls.push_back(std::to_string(call.context.step) + (call.context.branch == Branch::conditional ? "c" : "u") +
+                    std::to_string(call.context.layer));
+  };
+  const GenerateResult observed = engine.generate(options);
+  EXPECT_EQ(std::memcmp(plain.latents.view().data, observed.latents.view().data, plain.latents.bytes()), 0);
+  ASSERT_EQ(calls.size(), 4U * 2U * 6U);
+  EXPECT_EQ(calls.front(), "0c0");
+  EXPECT_EQ(calls[7], "0u1");
+  EXPECT_EQ(calls.back(), "3u5");
+  options.attention_observer = [](const AttentionInputs&) { throw Error("observer", "enough"); };
+  EXPECT_THAT(refusal(engine, options), HasSubstr("enough"));
+}
+
 TEST(Engine, CancelsAtEveryStage) {
   int loads = 0;
   EXPECT_THROW(Engine(source(kTiny), {.precision = Precision::bf16, .progress = [&](const ProgressEvent&) { return ++loads < 3; }}),

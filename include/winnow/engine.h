@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "winnow/callbacks.h"
 #include "winnow/session.h"
+#include "winnow/steps.h"
 #include "winnow/tensor.h"
 
 namespace winnow {
@@ -18,6 +20,14 @@ enum class Solver : std::uint8_t { unipc, euler };
 enum class SigmaMode : std::uint8_t { diffusers, wan };
 // Arithmetic of the transformer: f32 throughout, or bf16 operands with f32 sums as diffusers does with torch_dtype=bfloat16.
 enum class Precision : std::uint8_t { bf16, f32 };
+
+// What one self-attention call is about to be given. The views end with the callback and are not to be written to.
+struct AttentionInputs {
+  StepContext context;
+  TensorView q, k, v;  // [1,S,H,D], q and k after RoPE; the logits' scale is 1/sqrt(D)
+};
+// Called before every self-attention call, on the thread that generates. What it throws ends the run.
+using AttentionObserver = std::function<void(const AttentionInputs&)>;
 
 struct GenerateOptions {
   std::string prompt;
@@ -37,6 +47,7 @@ struct GenerateOptions {
   AttentionConfig attention;  // of self-attention
   Progress progress;
   Diagnostics diagnostics;
+  AttentionObserver attention_observer;  // may be empty, and costs nothing then
 };
 
 // One denoising step's record.

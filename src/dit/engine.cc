@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <string_view>
 
 #include "core/random.h"
 #include "core/safetensors.h"
@@ -246,6 +247,7 @@ class Run {
     report_.steps.reserve(static_cast<std::size_t>(plan.schedule.steps));
     report_.high_noise_steps = dit::high_noise_steps(sampler_.schedule(), plan.boundary());
     layer_begins_ = [this](int layer, const dit::ForwardStats& stats) { tell(layer, stats); };
+    if (options.attention_observer) probe_ = [this](int layer, const char* name, const TensorView& view) { observe(layer, name, view); };
   }
 
   void denoise() {
@@ -281,6 +283,20 @@ class Run {
     if (!options_.progress(event)) throw Cancelled("generate");
   }
 
+  // Collects q, k and v of a layer, and passes them on once v, the last one, is there.
+  void observe(int layer, std::string_view name, const TensorView& view) {
+    if (name != "q" && name != "k" && name != "v") return;
+    const dit::TransformerConfig& model = experts_[0].config();
+    (name == "q"   ? observed_.q
+     : name == "k" ? observed_.k
+                   : observed_.v) = view.reshape({1, view.size(0), model.num_heads, model.head_dim});
+    if (name != "v") return;
+    observed_.context.layer = layer;
+    observed_.context.num_layers = static_cast<int>(model.num_layers);
+    observed_.context.grid = plan_.grid;
+    options_.attention_observer(observed_);
+  }
+
   dit::ForwardInput input(double t, Branch branch) {
     timestep_ = static_cast<float>(t);
     const auto expert = static_cast<std::size_t>(plan_.expert(t));
@@ -298,7 +314,9 @@ class Run {
   }
 
   void forward(const dit::Transformer& model, double t, Branch branch, const Tensor& velocity) {
-    const dit::ForwardStats stats = model.forward(input(t, branch), velocity, session_, ws_, layer_begins_);
+    const dit::ForwardInput in = input(t, branch);
+    observed_.context = in.context;
+    const dit::ForwardStats stats = model.forward(in, velocity, session_, ws_, layer_begins_, probe_);
     pairs_ += stats.pairs;
     computed_ += stats.computed_pairs;
     report_.cross_attention_seconds += stats.cross_attention_seconds;
@@ -357,6 +375,8 @@ class Run {
   Tensor rope_, latents_, conditional_, unconditional_, velocity_;
   std::vector<std::array<dit::TextCache, 2>> text_;  // [expert][branch]
   std::function<void(int, const dit::ForwardStats&)> layer_begins_;
+  dit::Probe probe_;          // empty without an observer
+  AttentionInputs observed_;  // of the running forward
   GenerateReport report_;
   Clock::time_point start_;
   int step_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <vector>
 
 #include "winnow/attend.h"
@@ -22,11 +23,10 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Every step-th row of [B,S,H,D], without copying.
-TensorView every_nth_row(const TensorView& x, std::int64_t rows) {
-  const std::int64_t step = std::max<std::int64_t>(1, x.size(1) / rows);
+// Rows 0, step, 2 step, ... of [B,S,H,D], without copying.
+TensorView every_nth_row(const TensorView& x, std::int64_t step, std::int64_t count) {
   TensorView sampled = x;
-  sampled.shape[1] = std::min(rows, x.size(1));
+  sampled.shape[1] = count;
   sampled.strides[1] = x.stride(1) * step;
   return sampled;
 }
@@ -35,33 +35,45 @@ CallErrors errors_of(const TensorView& value, const TensorView& reference) {
   return {.rel_l1 = rel_l1(value, reference), .rel_l2 = rel_l2(value, reference), .cosine = cosine(value, reference)};
 }
 
+void check_ranks(const AttentionInputs& call) {
+  if (call.q.rank == 4 && call.k.rank == 4 && call.v.rank == 4) return;
+  throw Error("attend", "expected q, k and v as [B,S,H,D], got " + call.q.describe() + ", " + call.k.describe() + ", " + call.v.describe());
+}
+
+ExactRows dense_rows(const AttentionInputs& call, std::int64_t step, std::int64_t count, const std::string& executor) {
+  check_ranks(call);
+  Workspace ws;
+  ExactRows exact;
+  exact.step = step;
+  const TensorView q = every_nth_row(call.q, step, count);
+  exact.out = Tensor(DType::f32, q.shape.data(), 4);
+  const TilePlan plan = TilePlan::dense(plan_geometry(q, call.k, {}), DenseReason::requested, &ws);
+  attend(plan, q, call.k, call.v, exact.out, {.executor = executor}, ws);
+  return exact;
+}
+
 class Measurement {
  public:
-  Measurement(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionConfig& config, const CallOptions& options)
-      : q_(q), k_(k), v_(v), options_(options), session_(without_gates(config)), dense_session_(dense_like(config)) {
-    if (q.rank != 4 || k.rank != 4 || v.rank != 4) {
-      throw Error("attend", "expected q, k and v as [B,S,H,D], got " + q.describe() + ", " + k.describe() + ", " + v.describe());
-    }
-    if (options.rows < 1) throw Error("attend", "rows: expected at least 1, got " + std::to_string(options.rows));
-    if (options.repeat < 1) throw Error("attend", "repeat: expected at least 1, got " + std::to_string(options.repeat));
-    out_ = Tensor(DType::f32, q.shape.data(), 4);
-    dense_out_ = Tensor(DType::f32, q.shape.data(), 4);
+  Measurement(const AttentionInputs& call, const ExactRows& exact, const AttentionConfig& config, const CallOptions& options)
+      : call_(call), exact_(exact), options_(options), session_(without_gates(config)), dense_session_(dense_like(config)) {
+    check_ranks(call);
+    if (options.repeat < 0) throw Error("attend", "repeat: expected at least 0, got " + std::to_string(options.repeat));
+    context_.grid = call.context.grid;
+    out_ = Tensor(DType::f32, call.q.shape.data(), 4);
+    dense_out_ = Tensor(DType::f32, call.q.shape.data(), 4);
   }
 
   CallMeasurement run() {
     CallMeasurement result;
-    tell("timing", 0);
-    const CallReport first = call(session_, out_);  // also checks everything, before anything slow
-    call(dense_session_, dense_out_);
+    const CallReport first = attend(session_, out_);  // also checks everything, before anything slow
+    attend(dense_session_, dense_out_);
     result.executor = first.executor;
     result.density = first.density;
-    tell("reference", 0);
-    compare_with_reference(result);
-    if (options_.recall) {
-      tell("recall", 0);
-      measure_recall(result);
-    }
-    time(result);
+    result.rows = exact_.out.view().size(1);
+    result.errors = errors_of(every_nth_row(out_, exact_.step, result.rows), exact_.out);
+    result.dense_errors = errors_of(every_nth_row(dense_out_, exact_.step, result.rows), exact_.out);
+    if (options_.recall) measure_recall(result);
+    if (options_.repeat > 0) time(result);
     return result;
   }
 
@@ -76,7 +88,9 @@ class Measurement {
     return dense;
   }
 
-  CallReport call(AttentionSession& session, const TensorView& out) { return session.attend({}, q_, k_, v_, out, ws_); }
+  CallReport attend(AttentionSession& session, const TensorView& out, const AttendOptions& options = {}) {
+    return session.attend(context_, call_.q, call_.k, call_.v, out, ws_, options);
+  }
 
   void tell(std::string_view stage, int step) const {
     ProgressEvent event;
@@ -86,21 +100,34 @@ class Measurement {
     if (options_.progress && !options_.progress(event)) throw Cancelled("attend");
   }
 
-  void compare_with_reference(CallMeasurement& result) {
+  void measure_recall(CallMeasurement& result) {
+    tell("recall", 0);
     const Workspace::Scope scope(ws_);
-    const TensorView rows = every_nth_row(q_, options_.rows);
-    const Tensor exact(DType::f32, rows.shape.data(), 4);
-    const TilePlan plan = TilePlan::dense(plan_geometry(rows, k_, {}), DenseReason::requested, &ws_);
-    attend(plan, rows, k_, v_, exact, {.executor = "reference"}, ws_);
-    result.rows = rows.size(1);
-    result.errors = errors_of(every_nth_row(out_, options_.rows), exact);
-    result.dense_errors = errors_of(every_nth_row(dense_out_, options_.rows), exact);
+    if (const std::optional<TilePlan> plan = plan_of(call_.q, call_.k, session_.config(), ws_)) {
+      const Recall recall = plan_recall(*plan, call_.q, call_.k, PlanSpec{}.scale, ws_);
+      result.mass_recall = recall.mass;
+      result.set_recall = recall.set;
+    } else if (!std::holds_alternative<Dense>(session_.config().method)) {
+      result.mass_recall = mass_by_row_sums();
+    }
   }
 
-  void measure_recall(CallMeasurement& result) {
-    const Workspace::Scope scope(ws_);
-    const std::optional<TilePlan> plan = plan_of(q_, k_, session_.config(), ws_);
-    if (plan) result.recall = plan_recall(*plan, q_, k_, PlanSpec{}.scale, ws_);
+  // exp(LSE of what was computed - LSE of everything) is the softmax mass of what was computed.
+  double mass_by_row_sums() {
+    const std::int64_t shape[] = {call_.q.size(0), call_.q.size(2), call_.q.size(1)};
+    const Tensor lse(DType::f32, shape, 3);
+    const Tensor dense_lse(DType::f32, shape, 3);
+    attend(session_, out_, {.stats = {.lse = lse}});
+    attend(dense_session_, dense_out_, {.stats = {.lse = dense_lse}});
+    double sum = 0.0;
+    std::int64_t rows = 0;
+    for (std::int64_t i = 0; i < lse.numel(); ++i) {
+      const double mass = std::exp(static_cast<double>(lse.as<float>()[i]) - static_cast<double>(dense_lse.as<float>()[i]));
+      if (!std::isfinite(mass)) continue;  // a row without keys, or not finite
+      sum += std::min(mass, 1.0);          // rounding may pass 1
+      ++rows;
+    }
+    return rows > 0 ? sum / static_cast<double>(rows) : 0.0;
   }
 
   void time(CallMeasurement& result) {
@@ -108,8 +135,8 @@ class Measurement {
     const auto start = Clock::now();
     for (int r = 0; r < options_.repeat && (r < 3 || seconds_since(start) < options_.max_seconds); ++r) {
       tell("timing", r);
-      const CallReport sparse = call(session_, out_);
-      const CallReport dense = call(dense_session_, dense_out_);
+      const CallReport sparse = attend(session_, out_);
+      const CallReport dense = attend(dense_session_, dense_out_);
       plan_seconds.push_back(sparse.plan_seconds);
       kernel_seconds.push_back(sparse.attend_seconds);
       dense_seconds.push_back(dense.plan_seconds + dense.attend_seconds);
@@ -120,8 +147,10 @@ class Measurement {
     result.dense_seconds = median(dense_seconds);
   }
 
-  TensorView q_, k_, v_;
+  const AttentionInputs& call_;
+  const ExactRows& exact_;
   const CallOptions& options_;
+  StepContext context_;
   AttentionSession session_, dense_session_;
   Tensor out_, dense_out_;
   Workspace ws_;
@@ -129,9 +158,25 @@ class Measurement {
 
 }  // namespace
 
-CallMeasurement measure_call(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionConfig& config,
+ExactRows exact_rows(const AttentionInputs& call, int count) {
+  check_ranks(call);
+  if (count < 1) throw Error("attend", "rows: expected at least 1, got " + std::to_string(count));
+  const std::int64_t n = std::min<std::int64_t>(count, call.q.size(1));
+  return dense_rows(call, std::max<std::int64_t>(1, call.q.size(1) / count), n, "reference");
+}
+
+ExactRows f32_rows(const AttentionInputs& call) {
+  check_ranks(call);
+  for (const ExecutorInfo& info : executors()) {
+    const bool takes = std::find(info.dtypes.begin(), info.dtypes.end(), call.q.dtype) != info.dtypes.end();
+    if (info.available && takes && info.computes_in == "f32") return dense_rows(call, 1, call.q.size(1), info.name);
+  }
+  return exact_rows(call, static_cast<int>(std::max<std::int64_t>(1, call.q.size(1))));
+}
+
+CallMeasurement measure_call(const AttentionInputs& call, const ExactRows& exact, const AttentionConfig& config,
                              const CallOptions& options) {
-  return Measurement(q, k, v, config, options).run();
+  return Measurement(call, exact, config, options).run();
 }
 
 std::optional<TilePlan> plan_of(const TensorView& q, const TensorView& k, const AttentionConfig& config, Workspace& ws) {

@@ -1,10 +1,11 @@
-// One attention call under the microscope: error against the f64 reference, density, recall and times.
+// One attention call under the microscope: error against exact attention, density, recall and times.
 #pragma once
 
 #include <optional>
 #include <string>
 
 #include "winnow/callbacks.h"
+#include "winnow/engine.h"
 #include "winnow/metrics.h"
 #include "winnow/select.h"
 #include "winnow/session.h"
@@ -16,32 +17,45 @@ struct CallErrors {
   double rel_l1 = 0.0, rel_l2 = 0.0, cosine = 0.0;
 };
 
+// Exact attention for some query rows of a call: what errors are measured against.
+struct ExactRows {
+  Tensor out;  // [B,n,H,D] f32: rows 0, step, 2 step, ...
+  std::int64_t step = 1;
+};
+// `count` rows, evenly spaced, in f64.
+ExactRows exact_rows(const AttentionInputs& call, int count);
+// Every row, in f32 products and sums of the inputs as they are, by the fastest executor that computes so.
+ExactRows f32_rows(const AttentionInputs& call);
+
 struct CallOptions {
-  int rows = 256;             // query rows compared with the reference, evenly spaced
-  int repeat = 20;            // timed calls of the method and of dense each, interleaved; the median counts
+  int repeat = 20;            // timed calls of the method and of dense each, interleaved; the median counts. 0: no timing
   double max_seconds = 20.0;  // stops repeating after this long, but not before three calls
   bool recall = true;         // costs one dense pass in f32
-  Progress progress;          // stages "reference", "recall", "timing"
+  Progress progress;          // stages "recall", "timing"
 };
 
 struct CallMeasurement {
   std::string executor;
   double density = 1.0;
-  CallErrors errors;             // of the method against the reference
-  CallErrors dense_errors;       // of dense attention on the same executor: what no method can be expected to beat
-  std::int64_t rows = 0;         // compared, per batch and head
-  std::optional<Recall> recall;  // unset for methods that keep no plan of their own: dense, skip_softmax
-  int repeat = 0;                // timed calls
-  double plan_seconds = 0.0;     // medians
+  CallErrors errors;        // of the method against exact attention
+  CallErrors dense_errors;  // of dense attention on the same executor: what no method can be expected to beat
+  std::int64_t rows = 0;    // compared, per batch and head
+  // True softmax mass of what was computed, mean over queries. Of skip_softmax, from the row sums of its own kernel.
+  std::optional<double> mass_recall;
+  std::optional<double> set_recall;  // unset for methods that keep no plan of their own: dense, skip_softmax
+  int repeat = 0;                    // timed calls
+  double plan_seconds = 0.0;         // medians
   double kernel_seconds = 0.0;
   double dense_seconds = 0.0;  // dense call, its (trivial) plan included
   double total_seconds() const { return plan_seconds + kernel_seconds; }
-  double plan_share() const { return total_seconds() > 0.0 ? plan_seconds / total_seconds() : 0.0; }
+  double plan_share() const { return dense_seconds > 0.0 ? plan_seconds / dense_seconds : 0.0; }  // of the dense time
+  double kernel_speedup() const { return kernel_seconds > 0.0 ? dense_seconds / kernel_seconds : 0.0; }
   double speedup() const { return total_seconds() > 0.0 ? dense_seconds / total_seconds() : 0.0; }
 };
 
-// q [B,Sq,H,D]  k, v [B,Sk,Hk,D]. The setting's gates are ignored: there is no step here. Throws Error, Cancelled.
-CallMeasurement measure_call(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionConfig& config,
+// q [B,Sq,H,D]  k, v [B,Sk,Hk,D]; of the context only the grid is used, and the setting's gates are ignored.
+// `exact` belongs to the same call. Throws Error, Cancelled.
+CallMeasurement measure_call(const AttentionInputs& call, const ExactRows& exact, const AttentionConfig& config,
                              const CallOptions& options);
 
 // The plan that the setting makes for these inputs; unset for dense and skip_softmax. Memory belongs to the plan or to `ws`.

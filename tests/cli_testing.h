@@ -1,0 +1,60 @@
+// The built command line in a folder of its own.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/program.h"
+
+namespace winnow::tests {
+
+namespace fs = std::filesystem;
+
+inline const std::string kModel = WINNOW_SOURCE_DIR "/models/winnow-tiny";
+inline const std::string kWinnow = WINNOW_BINARY_DIR "/winnow";
+
+class Cli : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "winnow-cli-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::vector<std::string> listing() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename().string());
+    return names;
+  }
+  Finished winnow(std::vector<std::string> words) const {
+    words.insert(words.begin(), kWinnow);
+    return Program(words, folder_).finish();
+  }
+  // A clip that takes a second or two; `more` is appended.
+  static std::vector<std::string> small(std::vector<std::string> more) {
+    std::vector<std::string> words = {"generate", "--model", kModel, "-W", "48", "-H", "48", "--frames", "9", "--steps", "2"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  // One line on stderr that begins like an error, no file left.
+  void expect_refused(const Finished& run, int code, const std::string& part) const {
+    EXPECT_EQ(run.code, code) << run.err;
+    EXPECT_THAT(run.err, ::testing::HasSubstr(part));
+    const std::size_t at = run.err.find("winnow: ");
+    ASSERT_NE(at, std::string::npos) << run.err;
+    EXPECT_EQ(std::count(run.err.begin() + static_cast<std::ptrdiff_t>(at), run.err.end(), '\n'), 1) << run.err;
+    EXPECT_THAT(run.out, ::testing::IsEmpty());
+    EXPECT_THAT(listing(), ::testing::IsEmpty());
+  }
+
+  fs::path folder_;
+};
+
+}  // namespace winnow::tests
