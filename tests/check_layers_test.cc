@@ -94,6 +94,14 @@ TEST_F(CheckLayers, WaysAroundTheTable) {
   refuses("src/select/mean_pool.cc", "#include \"select/missing.h\"\n", "does not exist");
 }
 
+TEST_F(CheckLayers, TestSupportIsForTestsAndKnowsNoStage) {
+  const std::string use = "#include \"tests/support/temporary_folder.h\"\n";
+  refuses("src/select/mean_pool.cc", use, "start with a folder");
+  refuses("tests/support/new.h", "#include \"exec/registry.h\"\n", "tests/support must not include exec/registry.h");
+  std::ofstream(copy_ / "src/select/new_test.cc") << use;
+  EXPECT_EQ(check(copy_).output, "");
+}
+
 TEST_F(CheckLayers, CommentsAreNotIncludes) {
   std::ofstream(copy_ / "src/select/mean_pool.cc", std::ios::app)
       << "// #include \"exec/registry.h\"\n/*\n#include \"exec/registry.h\"\n*/\n";
