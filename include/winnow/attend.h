@@ -41,7 +41,9 @@ struct AttendResult {
 
 // O = softmax(scale Q K^T restricted to the plan) V. Throws Error on any mismatch, before any work.
 //   q [B,Sq,H,D]  k, v [B,Sk,Hk,D], H % Hk == 0   out [B,Sq,H,D]    one dtype of f32, f16, bf16; out may differ from it
-// D must be contiguous, the other strides are free. Empty rows give O = 0. Non-finite inputs propagate as IEEE says.
+// D must be contiguous, the other strides are free. What is written (out, lse, inv_l) may not share memory with anything else of
+// the call, element by element: heads or rows that interleave in one buffer are fine. Empty rows give O = 0. Non-finite inputs
+// propagate as IEEE says.
 // Scratch comes from `ws` only; it is given back before returning.
 AttendResult attend(const TilePlan& plan, const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& out,
                     const AttendOptions& options, Workspace& ws);

@@ -2,8 +2,11 @@
 #include "winnow/attend.h"
 
 #include <cmath>
+#include <initializer_list>
+#include <utility>
 
 #include "core/env.h"
+#include "core/overlap.h"
 #include "exec/attend_args.h"
 #include "exec/registry.h"
 #include "winnow/error.h"
@@ -35,10 +38,14 @@ void check_contiguous_heads(const char* name, const TensorView& t) {
   if (t.size(3) > 1 && t.stride(3) != 1) refuse(name, "contiguous head dim (stride 1)", "stride " + text(t.stride(3)));
 }
 
-// Elements that are written must not share memory along an axis.
-void check_distinct(const char* name, const TensorView& t) {
-  for (int axis = 0; axis < t.rank; ++axis) {
-    if (t.numel() > 0 && t.size(axis) > 1 && t.stride(axis) == 0) refuse(name, "a stride other than 0 on axis " + text(axis), "0");
+using Named = std::pair<const char*, const TensorView*>;
+
+// What is written must not share memory with itself, nor with anything else that the call reads or writes.
+void check_distinct(const Named& written, std::initializer_list<Named> others) {
+  const auto& [name, t] = written;
+  if (overlaps_itself(*t)) refuse(name, "strides that give every element memory of its own", "elements that overlap");
+  for (const auto& [other_name, other] : others) {
+    if (overlap(*t, *other)) refuse(name, "memory of its own", std::string("an overlap with ") + other_name);
   }
 }
 
@@ -61,7 +68,7 @@ void check_inputs(const TilePlan& plan, const TensorView& q, const TensorView& k
     };
     refuse("plan", sizes(q.size(0), H, q.size(1), k.size(1)), sizes(g.B, g.H, g.Sq, g.Sk));
   }
-  const std::pair<const char*, const TensorView*> all[] = {{"q", &q}, {"k", &k}, {"v", &v}};
+  const Named all[] = {{"q", &q}, {"k", &k}, {"v", &v}};
   for (const auto& [name, t] : all) {
     check_memory(name, *t);
     check_contiguous_heads(name, *t);
@@ -73,18 +80,18 @@ void check_outputs(const TensorView& q, const TensorView& k, const TensorView& v
   if (!is_float(out.dtype)) refuse("out", "f32, f16 or bf16", out.describe());
   check_memory("out", out);
   check_contiguous_heads("out", out);
-  check_distinct("out", out);
-  if (out.numel() > 0 && (out.data == q.data || out.data == k.data || out.data == v.data)) {
-    refuse("out", "memory of its own", "the memory of an input");
-  }
   const TensorView rows(static_cast<void*>(nullptr), DType::f32, {q.size(0), q.size(2), q.size(1)});
-  const std::pair<const char*, const TensorView*> all[] = {{"stats.lse", &stats.lse}, {"stats.inv_l", &stats.inv_l}};
-  for (const auto& [name, t] : all) {
+  const Named lse = {"stats.lse", &stats.lse};
+  const Named inv_l = {"stats.inv_l", &stats.inv_l};
+  for (const auto& [name, t] : {lse, inv_l}) {
     if (t->data == nullptr && t->rank == 0) continue;  // not asked for
     if (t->rank != 3 || t->shape != rows.shape || t->dtype != DType::f32) refuse(name, rows.describe(), t->describe());
     check_memory(name, *t);
-    check_distinct(name, *t);
   }
+  const Named o = {"out", &out};
+  check_distinct(o, {{"q", &q}, {"k", &k}, {"v", &v}, lse, inv_l});
+  check_distinct(lse, {{"q", &q}, {"k", &k}, {"v", &v}, inv_l});
+  check_distinct(inv_l, {{"q", &q}, {"k", &k}, {"v", &v}});
 }
 
 void check_options(const AttendOptions& options) {

@@ -115,6 +115,42 @@ TEST(Attend, RefusesMemoryThatDoesNotFit) {
   EXPECT_THROW(attend(c.plan, c.q, c.k, c.v, c.q, {}, c.ws), Error);
 }
 
+TEST(Attend, RefusesOutputsThatOverlap) {
+  // One buffer of S rows of 192 numbers; parts of it are q, out, lse and inv_l.
+  constexpr std::int64_t S = 130;
+  Tensor memory(DType::f32, {1, S, 12 * 16});
+  const auto part = [&](std::int64_t offset) {
+    const std::int64_t shape[] = {1, S, 4, 16};
+    const std::int64_t strides[] = {S * 192, 192, 16, 1};
+    return TensorView::strided(memory.as<float>() + offset, DType::f32, shape, strides, 4);
+  };
+  const auto rows = [&](std::int64_t offset) {
+    const std::int64_t shape[] = {1, 4, S};
+    const std::int64_t strides[] = {S * 192, 1, 192};
+    return TensorView::strided(memory.as<float>() + offset, DType::f32, shape, strides, 3);
+  };
+  Call c;
+  const auto error = [&](const TensorView& q, const TensorView& out, const RowStats& stats) -> std::string {
+    try {
+      attend(c.plan, q, c.k, c.v, out, {.stats = stats}, c.ws);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error(part(0), part(64), {rows(128), rows(132)}), "no error");  // interleaved row by row
+  EXPECT_EQ(error(part(0), part(63), {}), "[attend] out: expected memory of its own, got an overlap with q");
+  EXPECT_EQ(error(part(64), part(1), {}), "[attend] out: expected memory of its own, got an overlap with q");
+  EXPECT_EQ(error(part(0), part(64), {rows(127), {}}), "[attend] out: expected memory of its own, got an overlap with stats.lse");
+  EXPECT_EQ(error(part(0), part(64), {rows(63), {}}), "[attend] out: expected memory of its own, got an overlap with stats.lse");
+  EXPECT_EQ(error(part(0), part(64), {{}, rows(60)}), "[attend] stats.inv_l: expected memory of its own, got an overlap with q");
+  EXPECT_EQ(error(part(0), part(64), {rows(128), rows(131)}),
+            "[attend] stats.lse: expected memory of its own, got an overlap with stats.inv_l");
+  TensorView folded = c.out;
+  folded.strides[1] = 63;
+  EXPECT_EQ(error(c.q, folded, {}), "[attend] out: expected strides that give every element memory of its own, got elements that overlap");
+}
+
 TEST(Attend, ExecutorsCanBeListedAndForced) {
   Call c;
   bool any = false;
