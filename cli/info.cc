@@ -1,12 +1,15 @@
 // winnow info: what this program and this machine can do.
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "cli/terminal.h"
 #include "core/env.h"
 #include "device/cpu/features.h"
 #include "report/machine.h"
@@ -41,9 +44,15 @@ Json collect(bool measure) {
   json["isa"] = report::isa_names();
   json["cores"] = std::thread::hardware_concurrency();
   json["threads"] = num_threads();
-  if (const std::string forced = env::executor(); !forced.empty()) json["forced_executor"] = forced;
+  const std::vector<ExecutorInfo> infos = executors();
+  if (const std::string forced = env::executor(); !forced.empty()) {
+    json["forced_executor"] = forced;
+    const auto found = std::find_if(infos.begin(), infos.end(), [&](const ExecutorInfo& info) { return info.name == forced; });
+    const std::string problem = found == infos.end() ? "names none of the executors below" : found->why_not;
+    if (!problem.empty()) json["forced_executor_problem"] = problem;
+  }
   json["executors"] = Json::array();
-  for (const ExecutorInfo& info : executors()) json["executors"].push_back(executor_record(info));
+  for (const ExecutorInfo& info : infos) json["executors"].push_back(executor_record(info));
   if (!measure) return json;
   json["peak_tflops_per_thread"] = Json::object();
   for (const report::Peak& peak : report::measure_peaks()) json["peak_tflops_per_thread"][peak.name] = peak.flops_per_second * 1e-12;
@@ -78,8 +87,11 @@ void print_text(const Json& json) {
       std::printf("peak       %s: %.3f TFLOP/s per thread, measured\n", name.c_str(), value.get<double>());
     }
   }
-  if (json.contains("forced_executor"))
-    std::printf("forced     %s (WINNOW_EXECUTOR)\n", json["forced_executor"].get<std::string>().c_str());
+  if (json.contains("forced_executor")) {
+    const std::string problem = json.value("forced_executor_problem", "");
+    std::printf("forced     %s (WINNOW_EXECUTOR)%s\n", one_line(json["forced_executor"].get<std::string>()).c_str(),
+                problem.empty() ? "" : (": " + problem + ", every call will fail").c_str());
+  }
   print_executors(json);
 }
 
@@ -104,7 +116,7 @@ void add_info(CLI::App& app, Action& action) {
       if (flags->threads != 0) set_num_threads(flags->threads);
       const Json json = collect(!flags->no_peak);
       if (flags->json) {
-        std::printf("%s\n", json.dump(2).c_str());
+        std::printf("%s\n", json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
       } else {
         print_text(json);
       }
