@@ -10,9 +10,8 @@ namespace winnow {
 
 class PartialFile {
  public:
-  // Opens a new file beside `path` for writing: NAME.PID-N.partial, so that two runs with one output never share it. A device or pipe is
-  // opened itself, since there is nothing to rename. `operation` appears in errors: "[video] out/a.y4m: No space left on device". Throws
-  // Error, also for a folder.
+  // Opens `path` + ".partial" for writing. A device or pipe is opened itself, since there is nothing to rename.
+  // `operation` appears in errors: "[video] out/a.y4m: No space left on device". Throws Error, also for a folder.
   PartialFile(std::string operation, const std::string& path);
   PartialFile(const PartialFile&) = delete;
   PartialFile& operator=(const PartialFile&) = delete;
@@ -28,7 +27,6 @@ class PartialFile {
   const std::string& partial_path() const { return partial_; }
 
  private:
-  void create();
   [[noreturn]] void fail(int error_number) const;
 
   std::string operation_;
