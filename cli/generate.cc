@@ -82,6 +82,7 @@ class Generation {
       dry_run();
     } else {
       check_memory(estimate_);
+      if (!flags_.output.empty()) media::check_video_size(flags_.output, estimate_.width, estimate_.height);
       generate();
     }
   }

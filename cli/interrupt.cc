@@ -1,27 +1,30 @@
 #include "cli/interrupt.h"
 
+#include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <ctime>
 
 namespace winnow::cli {
 
 namespace {
 
-volatile std::sig_atomic_t received = 0;
-timespec first_time{};
+// Any thread may be the one that the system interrupts, and two may handle a signal at the same time.
+std::atomic<int> received{0};
+std::atomic<std::int64_t> first_time{0};  // nanoseconds; 0: no signal yet
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free, "signal handlers may not lock");
 
 extern "C" void note_signal(int signal) {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  if (received == 0) {
-    first_time = now;
-    received = signal;
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  const std::int64_t now = std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  std::int64_t first = 0;
+  if (first_time.compare_exchange_strong(first, now)) {
+    received.store(signal);
     return;
   }
   // timeout, make and shells may deliver one Ctrl-C twice; only what comes half a second later is a second one.
-  const double since_first =
-      static_cast<double>(now.tv_sec - first_time.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec - first_time.tv_nsec);
-  if (since_first < 0.5) return;
+  if (now - first < 500'000'000) return;
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
@@ -39,6 +42,6 @@ void catch_interrupts() {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-int interrupt_signal() { return received; }
+int interrupt_signal() { return received.load(); }
 
 }  // namespace winnow::cli

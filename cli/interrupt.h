@@ -1,4 +1,5 @@
-// Ctrl-C: the first one asks the running work to stop and clean up, the second one ends the program.
+// Ctrl-C: the first one asks the running work to stop and clean up, which it does before the next transformer layer or frame.
+// The second one ends the program.
 #pragma once
 
 namespace winnow::cli {

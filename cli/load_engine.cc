@@ -1,28 +1,23 @@
 #include "cli/load_engine.h"
 
-#include <sys/sysinfo.h>
-
 #include <filesystem>
-#include <limits>
 #include <string>
 #include <system_error>
 
 #include "cli/terminal.h"
+#include "core/memory.h"
 #include "core/safetensors.h"
 #include "winnow/error.h"
 
 namespace winnow::cli {
 
+// Without these checks the system would end the program, or swap for hours, long after the start.
 namespace {
 
 namespace fs = std::filesystem;
 
-// Of the machine, swap included.
-double memory_bytes() {
-  struct sysinfo machine {};
-  if (sysinfo(&machine) != 0) return std::numeric_limits<double>::infinity();
-  return (static_cast<double>(machine.totalram) + static_cast<double>(machine.totalswap)) * machine.mem_unit;
-}
+// Swap included.
+double memory_bytes() { return static_cast<double>(usable_memory().total()); }
 
 void check_weights(const GenerateFlags& flags) {
   const double have = memory_bytes();
@@ -34,13 +29,12 @@ void check_weights(const GenerateFlags& flags) {
       if (entry.path().extension() != ".safetensors" || !entry.is_regular_file(ignored)) continue;
       stored += static_cast<double>(entry.file_size(ignored));
       if (stored <= have / 4.0) continue;  // far from the limit: errors in files are the engine's to find
-      const SafetensorsFile file = SafetensorsFile::open(entry.path().string());
-      for (const std::string& key : file.keys()) loaded += static_cast<double>(file.at(key).numel()) * (flags.dtype == "f32" ? 4.0 : 2.0);
+      loaded += static_cast<double>(SafetensorsFile::count_elements(entry.path().string())) * (flags.dtype == "f32" ? 4.0 : 2.0);
     }
   }
   if (loaded <= have) return;
-  throw Error("generate", format("memory: expected at most the %s of this machine, got %s of weights in %s", format_bytes(have).c_str(),
-                                 format_bytes(loaded).c_str(), flags.model.c_str()));
+  throw Error("generate", format("memory: expected at most the %s that this process may use, got %s of weights in %s",
+                                 format_bytes(have).c_str(), format_bytes(loaded).c_str(), flags.model.c_str()));
 }
 
 }  // namespace
@@ -49,7 +43,7 @@ void check_memory(const Estimate& estimate) {
   const double have = memory_bytes();
   const auto need = static_cast<double>(estimate.weight_bytes) + static_cast<double>(estimate.workspace_bytes);
   if (need <= have) return;
-  throw Error("generate", format("memory: expected at most the %s of this machine, got %s for %lldx%lld and %lld frames",
+  throw Error("generate", format("memory: expected at most the %s that this process may use, got %s for %lldx%lld and %lld frames",
                                  format_bytes(have).c_str(), format_bytes(need).c_str(), static_cast<long long>(estimate.width),
                                  static_cast<long long>(estimate.height), static_cast<long long>(estimate.frames)));
 }

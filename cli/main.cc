@@ -12,10 +12,13 @@
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/interrupt.h"
+#include "cli/terminal.h"
 #include "winnow/error.h"
 #include "winnow/version.h"
 
 namespace {
+
+using winnow::cli::one_line;
 
 constexpr int kError = 1;
 constexpr int kUsage = 2;
@@ -27,17 +30,8 @@ constexpr const char* kFooter = R"(Examples:
   winnow attend --qkv qkv.safetensors --method '{"method":"mean_pool","cdf":0.8}'
   winnow info
 
-Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted by Ctrl-C.)";
-
-// One error is one line: names out of files and arguments may hold anything.
-std::string one_line(const std::string& message) {
-  constexpr std::size_t kLongest = 2000;
-  std::string line = message.substr(0, kLongest);
-  for (char& c : line) {
-    if (static_cast<unsigned char>(c) < 0x20U || c == 0x7F) c = '?';
-  }
-  return line + (message.size() > kLongest ? "..." : "");
-}
+Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted by Ctrl-C, which stops
+once the running layer is done and leaves no half-written file; a second Ctrl-C ends at once.)";
 
 // CLI11 would print several lines and use exit codes above 100.
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {

@@ -22,6 +22,15 @@ std::string format(const char* format, ...) {
   return text.data();
 }
 
+std::string one_line(const std::string& message) {
+  constexpr std::size_t kLongest = 2000;
+  std::string line = message.substr(0, kLongest);
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < 0x20U || c == 0x7F) c = '?';
+  }
+  return line + (message.size() > kLongest ? "..." : "");
+}
+
 namespace {
 
 std::string with_prefix(double value, double base, const char* unit) {

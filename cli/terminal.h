@@ -9,6 +9,8 @@
 namespace winnow::cli {
 
 std::string format(const char* format, ...) __attribute__((format(printf, 1, 2)));
+// On one line and at most 2000 characters, without control characters: names out of files and arguments may hold anything.
+std::string one_line(const std::string& message);
 std::string format_bytes(double bytes);       // "25.0 MB"
 std::string format_flops(double flops);       // "8.32 TFLOP"
 std::string format_duration(double seconds);  // "0.42 s", "1:05", "2:03:10"

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 namespace {
@@ -94,6 +95,14 @@ TEST_F(CheckLayers, WaysAroundTheTable) {
   refuses("src/select/mean_pool.cc", "#include \"select/missing.h\"\n", "does not exist");
 }
 
+TEST_F(CheckLayers, TestSupportIsForTestsAndKnowsNoStage) {
+  const std::string use = "#include \"tests/support/temporary_folder.h\"\n";
+  refuses("src/select/mean_pool.cc", use, "start with a folder");
+  refuses("tests/support/new.h", "#include \"exec/registry.h\"\n", "tests/support must not include exec/registry.h");
+  std::ofstream(copy_ / "src/select/new_test.cc") << use;
+  EXPECT_EQ(check(copy_).output, "");
+}
+
 TEST_F(CheckLayers, CommentsAreNotIncludes) {
   std::ofstream(copy_ / "src/select/mean_pool.cc", std::ios::app)
       << "// #include \"exec/registry.h\"\n/*\n#include \"exec/registry.h\"\n*/\n";
@@ -112,10 +121,9 @@ TEST_F(CheckLayers, CyclesAndLongFiles) {
 }
 
 TEST_F(CheckLayers, TooManyFilesOfInstantiations) {
-  for (int i = 0; i < 24; ++i) {
-    const fs::path file = copy_ / "src/exec/cuda/inst" / (std::to_string(i) + ".cu");
-    fs::create_directories(file.parent_path());
-    std::ofstream(file) << "\n";
+  const fs::path folder = copy_ / "src/exec/cuda/inst";
+  for (auto have = std::distance(fs::directory_iterator(folder), fs::directory_iterator()); have < 24; ++have) {
+    std::ofstream(folder / ("a" + std::to_string(have) + ".cu")) << "\n";
   }
   refuses("src/exec/cuda/inst/z.cu", "\n", "more than 24 files");
 }

@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "core/safetensors.h"
 #include "tests/cli_testing.h"
+#include "tests/support/temporary_folder.h"
 #include "winnow/plan.h"
 
 namespace winnow {
@@ -21,6 +24,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
@@ -107,6 +111,24 @@ TEST_F(CliHelp, InfoListsExecutors) {
   EXPECT_TRUE(has_available);
 }
 
+TEST_F(CliHelp, InfoSaysWhenTheForcedExecutorCannotRun) {
+  const auto info = [&](const std::string& name, const std::string& flag) {
+    return tests::Program({"/usr/bin/env", "WINNOW_EXECUTOR=" + name, kWinnow, "info", "--no-peak", flag}, folder()).finish();
+  };
+  const tests::Finished text = info("abacus\x1b[31m", "--threads=1");
+  EXPECT_EQ(text.code, 0);
+  EXPECT_THAT(text.out, HasSubstr("forced     abacus?[31m (WINNOW_EXECUTOR): names none of the executors below, every call will fail"));
+  EXPECT_EQ(nlohmann::json::parse(info("abacus\xff", "--json").out).at("forced_executor_problem"), "names none of the executors below");
+  EXPECT_THAT(info("scalar_f32", "--threads=1").out, HasSubstr("forced     scalar_f32 (WINNOW_EXECUTOR)\n"));
+  const auto all = nlohmann::json::parse(info("scalar_f32", "--json").out);
+  EXPECT_FALSE(all.contains("forced_executor_problem"));
+  for (const auto& executor : all.at("executors")) {
+    if (executor.at("available").get<bool>()) continue;
+    const auto forced = nlohmann::json::parse(info(executor.at("name"), "--json").out);
+    EXPECT_EQ(forced.at("forced_executor_problem"), executor.at("why_not"));
+  }
+}
+
 TEST_F(CliHelp, ConfigPrintsTheResolvedSetting) {
   const tests::Finished run = winnow({"config", "print", "--attention", R"({"method":"mean_pool","cdf":0.5})"});
   EXPECT_EQ(run.code, 0);
@@ -167,6 +189,53 @@ TEST_F(CliErrors, WeightsLargerThanTheMachineAreNotLoaded) {
   EXPECT_THAT(run.err, AllOf(StartsWith("winnow: [generate] memory: expected at most the "), HasSubstr("got 8.80 TB of weights")));
 }
 
+// winnow-tiny with patches of one pixel, so that any size fits.
+void write_pixel_model(const std::string& folder) {
+  fs::copy(kModel, folder, fs::copy_options::recursive);
+  const auto edit = [&](const std::string& file, const std::function<void(nlohmann::json&)>& change) {
+    auto json = nlohmann::json::parse(tests::read_file(folder + "/" + file));
+    change(json);
+    std::ofstream(folder + "/" + file) << json;
+  };
+  edit("vae/config.json", [](nlohmann::json& json) {
+    json["block_size"] = json["scale_factor_spatial"] = 1;
+    json["z_dim"] = 3;
+    json["latents_mean"] = {0, 0, 0};
+    json["latents_std"] = {1, 1, 1};
+  });
+  for (const std::string expert : {"transformer", "transformer_2"}) {
+    edit(expert + "/config.json", [](nlohmann::json& json) {
+      json["in_channels"] = json["out_channels"] = 3;
+      json["patch_size"] = {1, 1, 1};
+    });
+    const std::string weights = "/diffusion_pytorch_model.safetensors";
+    const SafetensorsFile file = SafetensorsFile::open(kModel + "/" + expert + weights);
+    const std::int64_t width = file.at("patch_embedding.weight").size(0);
+    const Tensor zeros(file.at("proj_out.bias").dtype, {3 * width});
+    std::vector<NamedTensor> tensors;
+    for (const std::string& key : file.keys()) tensors.push_back({key, file.at(key)});
+    for (NamedTensor& tensor : tensors) {
+      if (tensor.name == "patch_embedding.weight") tensor.view = zeros.view().reshape({width, 3, 1, 1, 1});
+      if (tensor.name == "proj_out.weight") tensor.view = zeros.view().reshape({3, width});
+      if (tensor.name == "proj_out.bias") tensor.view = zeros.view().slice(0, 0, 3);
+    }
+    write_safetensors(folder + "/" + expert + weights, tensors);
+  }
+}
+
+TEST_F(CliErrors, AnOddSizeIsFoundOutBeforeTheRun) {
+  const tests::TemporaryFolder models;
+  write_pixel_model(models / "pixels");
+  const auto words = [&](const std::string& output) {
+    return std::vector<std::string>{"generate", "--model", models / "pixels", "-p", kPrompt[1], "-o", path(output), "-W", "15",
+                                    "-H",       "16",      "--frames",        "1",  "--steps",  "1"};
+  };
+  const tests::Finished run = winnow(words("a.mp4"));
+  expect_refused(run, 1, "a.mp4: .mp4 needs an even width and height, got 15x16; .y4m takes any");
+  EXPECT_THAT(run.err, Not(HasSubstr("denoise")));
+  EXPECT_EQ(winnow(words("a.y4m")).code, 0);
+}
+
 TEST_F(CliErrors, AreOneLineWhateverIsInThem) {
   expect_refused(winnow({"config", "print", "--attention", R"({"method":"mean_pool","a\nb\u001b[31m":1})"}), 1, "unknown key \"a?b?[31m\"");
   expect_refused(winnow({"config", "print", "--attention", R"({"method":")" + std::string(100000, 'x') + "\"}"}), 1, "xxx...\n");
@@ -209,7 +278,7 @@ TEST_F(CliErrors, OutputsAreCheckedBeforeTheRun) {
 
 TEST_F(CliErrors, AbsentFfmpegIsFoundOutBeforeTheRun) {
   tests::Program program({"/usr/bin/env", "PATH=", kWinnow, "generate", "--model", path("no-model"), "-p", "x", "-o", path("a.mp4")},
-                         folder_);
+                         folder());
   expect_refused(program.finish(), 1, "install the package \"ffmpeg\"");
 }
 
@@ -217,7 +286,7 @@ TEST_F(CliErrors, FullDiskAfterTheRun) {
   for (const char* name : {"a.y4m", "a.mp4"}) {
     std::string command = "ulimit -f 2; exec " + kWinnow;
     for (const std::string& word : small(with_prompt({"-o", path(name)}))) command += " '" + word + "'";
-    tests::Program program({"/bin/sh", "-c", command}, folder_);
+    tests::Program program({"/bin/sh", "-c", command}, folder());
     expect_refused(program.finish(), 1, "File too large");
   }
 }
@@ -228,9 +297,9 @@ TEST_F(CliErrors, FullDevice) {
   EXPECT_EQ(run.code, 1);
   EXPECT_THAT(run.err, HasSubstr("No space left on device"));
   EXPECT_THAT(listing(), ElementsAre("a.y4m"));
-  tests::Program info({"/bin/sh", "-c", kWinnow + " info --no-peak > /dev/full"}, folder_);
+  tests::Program info({"/bin/sh", "-c", kWinnow + " info --no-peak > /dev/full"}, folder());
   EXPECT_EQ(info.finish().code, 1);
-  tests::Program help({"/bin/sh", "-c", kWinnow + " --help > /dev/full"}, folder_);
+  tests::Program help({"/bin/sh", "-c", kWinnow + " --help > /dev/full"}, folder());
   EXPECT_EQ(help.finish().code, 1);
 }
 
@@ -238,7 +307,7 @@ TEST_F(CliErrors, CtrlCLeavesNothing) {
   for (const int signal : {SIGINT, SIGTERM}) {
     tests::Program program({kWinnow, "generate", "--model", kModel, "-p", kPrompt[1], "--steps", "200", "-o", path("a.y4m"), "--report",
                             path("r.json"), "-W", "48", "-H", "48", "--frames", "9"},
-                           folder_);
+                           folder());
     ASSERT_TRUE(program.wait_for("denoise 1/"));
     program.send(signal);
     program.send(signal);  // delivered twice at once, as some parents do: still a clean end
@@ -253,7 +322,7 @@ TEST_F(CliErrors, CtrlCEndsTheWaitForAReader) {
   ASSERT_EQ(mkfifo(path("a.y4m").c_str(), 0600), 0);
   tests::Program program({kWinnow, "generate", "--model", kModel, "-p", kPrompt[1], "--steps", "1", "-o", path("a.y4m"), "-W", "16", "-H",
                           "16", "--frames", "1"},
-                         folder_);
+                         folder());
   ASSERT_TRUE(program.wait_for("denoise 1/1"));
   std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it waits in open() now
   program.send(SIGTERM);

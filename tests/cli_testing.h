@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/program.h"
+#include "tests/support/temporary_folder.h"
 
 namespace winnow::tests {
 
@@ -18,24 +19,11 @@ namespace fs = std::filesystem;
 inline const std::string kModel = WINNOW_SOURCE_DIR "/models/winnow-tiny";
 inline const std::string kWinnow = WINNOW_BINARY_DIR "/winnow";
 
-class Cli : public ::testing::Test {
+class Cli : public FolderTest {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "winnow-cli-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  std::vector<std::string> listing() const {
-    std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename().string());
-    return names;
-  }
   Finished winnow(std::vector<std::string> words) const {
     words.insert(words.begin(), kWinnow);
-    return Program(words, folder_).finish();
+    return Program(words, folder()).finish();
   }
   // A clip that takes a second or two; `more` is appended.
   static std::vector<std::string> small(std::vector<std::string> more) {
@@ -53,8 +41,6 @@ class Cli : public ::testing::Test {
     EXPECT_THAT(run.out, ::testing::IsEmpty());
     EXPECT_THAT(listing(), ::testing::IsEmpty());
   }
-
-  fs::path folder_;
 };
 
 }  // namespace winnow::tests

@@ -166,7 +166,7 @@ TEST(DiffusersLoop, AllPipelines) {
     const std::string name = std::string("loop.") + loop.name;
     const TemporaryFolder single;
     if (loop.expand_timesteps) make_single_expert(single);
-    Engine engine(loop.expand_timesteps ? single.path() : source(kModel), {.precision = loop.precision, .progress = {}});
+    Engine engine(loop.expand_timesteps ? single.path().string() : source(kModel), {.precision = loop.precision, .progress = {}});
     EXPECT_FALSE(engine.has_codec());
     GenerateOptions options;
     options.prompt_embeds = folder / "embeds.safetensors";

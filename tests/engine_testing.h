@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -12,6 +11,7 @@
 #include "core/safetensors.h"
 #include "dit/rope.h"
 #include "dit/transformer.h"
+#include "tests/support/temporary_folder.h"
 #include "winnow/metrics.h"
 #include "winnow/session.h"
 #include "winnow/workspace.h"
@@ -22,25 +22,7 @@ namespace fs = std::filesystem;
 
 inline std::string source(const std::string& path) { return std::string(WINNOW_SOURCE_DIR) + "/" + path; }
 
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "winnow-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a temporary folder");
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  std::string path() const { return path_.string(); }
-
- private:
-  fs::path path_;
-};
+using tests::TemporaryFolder;
 
 inline void write_text(const std::string& path, const std::string& text) {
   fs::create_directories(fs::path(path).parent_path());

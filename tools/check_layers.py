@@ -30,14 +30,15 @@ MAY_INCLUDE = {
     "cli": {"core", "device", "media", "report"},
     "python": set(),
     "examples": set(),
+    "tests/support": set(),
 }
 UNRESTRICTED = {"tests", "fuzz", "bench"}  # they cross stages on purpose
+TEST_SUPPORT = "tests/support"  # what any test may use, beside the code too; so it may include no stage itself
 
 # Public headers that belong to one stage; the others are plain data for everybody.
 PUBLIC_OWNER = {
     "select.h": "select",
     "attend.h": "exec",
-    "cuda.h": "exec",
     "metrics.h": "metrics",
     "session.h": "run",
     "engine.h": "dit",
@@ -87,6 +88,8 @@ def includes(text):
 
 def folder_of(path):
     parts = path.split("/")
+    if path.startswith(TEST_SUPPORT + "/"):
+        return TEST_SUPPORT
     return parts[1] if parts[0] == "src" and len(parts) > 2 else parts[0]
 
 
@@ -134,6 +137,8 @@ class Checker:
         folder = folder_of(path)
         if top == "winnow":
             return self.check_public_use(path, line, header, folder)
+        if header.startswith(TEST_SUPPORT + "/") and (path.endswith("_test.cc") or folder == TEST_SUPPORT):
+            return None
         if top in self.stages and "/" in header:
             return self.check_edge(path, line, header, folder, top)
         if quoted and folder not in UNRESTRICTED:

@@ -30,40 +30,35 @@ struct AttendOptions {
   RowStats stats = {};
   // Executor name, or empty: the environment variable WINNOW_EXECUTOR, else the first that fits.
   std::string_view executor = {};
-  // For calls on a GPU (winnow/cuda.h) only.
-  void* stream = nullptr;       // a cudaStream_t; null: the default stream
-  TensorView skip_counts = {};  // [2] i64 in its memory: granules tested and skipped are added to it, if given and tests are on
 };
 
 struct AttendResult {
   const char* executor = "";  // the one that ran
-  // Skip-softmax bookkeeping, in (skip granule x key tile) units. 0 on a GPU, which is not waited for: see skip_counts.
+  // Skip-softmax bookkeeping, in (skip granule x key tile) units.
   std::int64_t granules_tested = 0;   // all that were computed up to their logits
   std::int64_t granules_skipped = 0;  // of those, dropped before softmax and PV
 };
 
 // O = softmax(scale Q K^T restricted to the plan) V. Throws Error on any mismatch, before any work.
 //   q [B,Sq,H,D]  k, v [B,Sk,Hk,D], H % Hk == 0   out [B,Sq,H,D]    one dtype of f32, f16, bf16; out may differ from it
-// D must be contiguous, the other strides are free. Empty rows give O = 0. Non-finite inputs propagate as IEEE says.
+// D must be contiguous, the other strides are free. What is written (out, lse, inv_l) may not share memory with anything else of
+// the call, element by element: heads or rows that interleave in one buffer are fine. Empty rows give O = 0. Non-finite inputs
+// propagate as IEEE says.
 // Scratch comes from `ws` only; it is given back before returning.
 AttendResult attend(const TilePlan& plan, const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& out,
                     const AttendOptions& options, Workspace& ws);
 
 // What `winnow info` lists, in order of preference.
 struct ExecutorInfo {
-  std::string name;  // "amx_bf16"
-  std::string isa;   // "AMX-BF16"
-  Device device = Device::cpu;
+  std::string name;           // "amx_bf16"
+  std::string isa;            // "AMX-BF16"
   std::vector<DType> dtypes;  // input dtypes it takes
   std::string computes_in;    // "bf16 products, f32 sums"
   int max_head_dim = 0;
-  std::vector<int> head_dims;  // those it takes, if not all up to max_head_dim
-  int alignment = 1;           // bytes that addresses and strides of q, k, v and out must be multiples of
-  std::string requirements;    // of the machine: "compute capability 9.0, CUDA driver 13.0 or later"; empty: see isa
-  int skip_rows = 0;           // rows of one skip-softmax granule
-  int skip_keys = 0;           // keys of one skip-softmax granule
-  bool available = false;      // on this machine
-  std::string why_not;         // what is missing, if not available
+  int skip_rows = 0;       // rows of one skip-softmax granule
+  int skip_keys = 0;       // keys of one skip-softmax granule
+  bool available = false;  // on this machine
+  std::string why_not;     // what is missing, if not available
 };
 std::vector<ExecutorInfo> executors();
 

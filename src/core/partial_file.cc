@@ -27,10 +27,24 @@ PartialFile::PartialFile(std::string operation, const std::string& path) : opera
     throw Error(operation_, path + ": the folder " + folder.string() + " does not exist");
   }
   const bool is_device = fs::exists(status) && !fs::is_regular_file(status);
-  partial_ = is_device ? target_ : target_ + ".partial";
-  // O_NOFOLLOW: a link planted at the predictable name must not redirect the output.
-  fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | (is_device ? 0 : O_NOFOLLOW), 0666);
+  if (is_device) {
+    partial_ = target_;
+    fd_ = ::open(partial_.c_str(), O_WRONLY | O_CLOEXEC);
+  } else {
+    create();
+  }
   if (fd_ < 0) fail(errno);
+}
+
+// The process id alone would not do: a run that was killed may have left its file, and a process may write one name twice.
+// O_EXCL also refuses a link planted at the name.
+void PartialFile::create() {
+  constexpr int kAttempts = 1000;
+  for (int n = 0; n < kAttempts; ++n) {
+    partial_ = target_ + "." + std::to_string(::getpid()) + "-" + std::to_string(n) + ".partial";
+    fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd_ >= 0 || errno != EEXIST) return;
+  }
 }
 
 PartialFile::~PartialFile() {

@@ -10,8 +10,9 @@ namespace winnow {
 
 class PartialFile {
  public:
-  // Opens `path` + ".partial" for writing. A device or pipe is opened itself, since there is nothing to rename.
-  // `operation` appears in errors: "[video] out/a.y4m: No space left on device". Throws Error, also for a folder.
+  // Opens a new file beside `path` for writing: NAME.PID-N.partial, so that two runs with one output never share it. A device or pipe is
+  // opened itself, since there is nothing to rename. `operation` appears in errors: "[video] out/a.y4m: No space left on device". Throws
+  // Error, also for a folder.
   PartialFile(std::string operation, const std::string& path);
   PartialFile(const PartialFile&) = delete;
   PartialFile& operator=(const PartialFile&) = delete;
@@ -27,6 +28,7 @@ class PartialFile {
   const std::string& partial_path() const { return partial_; }
 
  private:
+  void create();
   [[noreturn]] void fail(int error_number) const;
 
   std::string operation_;

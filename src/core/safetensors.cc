@@ -184,10 +184,11 @@ struct SafetensorsFile::Impl {
     if (mapping != nullptr) ::munmap(mapping, mapping_bytes);
   }
 
-  void read(std::span<const std::byte> bytes);
+  // `bytes`: the file, or as much of its beginning as a header can take. In that case views have no data.
+  void read(std::span<const std::byte> bytes, std::uint64_t file_bytes);
 };
 
-void SafetensorsFile::Impl::read(std::span<const std::byte> bytes) {
+void SafetensorsFile::Impl::read(std::span<const std::byte> bytes, std::uint64_t file_bytes) {
   const auto fail = [&](const std::string& what) { throw Error("safetensors", name + ": " + what); };
   if (bytes.size() < 8) fail("expected at least 8 bytes, got " + std::to_string(bytes.size()));
   std::uint64_t header_bytes = 0;
@@ -195,15 +196,16 @@ void SafetensorsFile::Impl::read(std::span<const std::byte> bytes) {
   if (header_bytes > kMaxHeaderBytes) {
     fail("header length: expected at most " + std::to_string(kMaxHeaderBytes) + " bytes, got " + std::to_string(header_bytes));
   }
-  if (header_bytes > bytes.size() - 8) {
-    fail("header of " + std::to_string(header_bytes) + " bytes does not fit a file of " + std::to_string(bytes.size()) + " bytes");
+  if (header_bytes > file_bytes - 8) {
+    fail("header of " + std::to_string(header_bytes) + " bytes does not fit a file of " + std::to_string(file_bytes) + " bytes");
   }
   const auto* text = reinterpret_cast<const char*>(bytes.data() + 8);
   if (header_bytes == 0 || text[0] != '{') fail("header: expected '{' first");
   HeaderReader reader(name);
   nlohmann::json::sax_parse(text, text + header_bytes, &reader);
 
-  const std::span<const std::byte> data = bytes.subspan(8 + static_cast<std::size_t>(header_bytes));
+  const std::uint64_t data_bytes = file_bytes - 8 - header_bytes;
+  const std::byte* data = bytes.size() == file_bytes ? bytes.data() + 8 + header_bytes : nullptr;
   struct Range {
     std::uint64_t begin, end;
     const std::string* name;
@@ -215,8 +217,8 @@ void SafetensorsFile::Impl::read(std::span<const std::byte> bytes) {
     const auto reject = [&](const std::string& what) { fail(key + ": " + what); };
     const std::uint64_t begin = entry.offsets[0];
     const std::uint64_t end = entry.offsets[1];
-    if (begin > end || end > data.size()) {
-      reject("data_offsets [" + std::to_string(begin) + "," + std::to_string(end) + "] are not within " + std::to_string(data.size()) +
+    if (begin > end || end > data_bytes) {
+      reject("data_offsets [" + std::to_string(begin) + "," + std::to_string(end) + "] are not within " + std::to_string(data_bytes) +
              " bytes of data");
     }
     std::uint64_t need = dtype_bytes(entry.dtype);
@@ -232,7 +234,8 @@ void SafetensorsFile::Impl::read(std::span<const std::byte> bytes) {
     if (end - begin != need) {
       reject("shape needs " + std::to_string(need) + " bytes, data_offsets give " + std::to_string(end - begin));
     }
-    auto* start = const_cast<std::byte*>(data.data() + begin);  // NOLINT(cppcoreguidelines-pro-type-const-cast): see TensorView
+    auto* start =
+        data == nullptr ? nullptr : const_cast<std::byte*>(data + begin);  // NOLINT(cppcoreguidelines-pro-type-const-cast): see TensorView
     try {
       tensors.emplace(key, TensorView(static_cast<void*>(start), entry.dtype, entry.shape.data(), static_cast<int>(entry.shape.size())));
     } catch (const Error& e) {
@@ -251,13 +254,14 @@ void SafetensorsFile::Impl::read(std::span<const std::byte> bytes) {
     }
     covered = range.end;
   }
-  if (covered != data.size()) {
-    fail("tensors cover " + std::to_string(covered) + " bytes of data, the file has " + std::to_string(data.size()));
+  if (covered != data_bytes) {
+    fail("tensors cover " + std::to_string(covered) + " bytes of data, the file has " + std::to_string(data_bytes));
   }
   metadata = std::move(reader.metadata);
 }
 
-SafetensorsFile SafetensorsFile::open(const std::string& path) {
+// Maps at most `most` bytes from the file's beginning.
+std::unique_ptr<SafetensorsFile::Impl> SafetensorsFile::map(const std::string& path, std::uint64_t most) {
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) throw Error("safetensors", path + ": cannot open: " + errno_text());
   struct stat info {};
@@ -266,22 +270,34 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
   auto impl = std::make_unique<Impl>();
   impl->name = path;
   std::span<const std::byte> bytes;
-  if (info.st_size > 0) {
-    const auto size = static_cast<std::size_t>(info.st_size);
+  const auto file_bytes = static_cast<std::uint64_t>(info.st_size);
+  if (file_bytes > 0) {
+    const auto size = static_cast<std::size_t>(std::min(file_bytes, most));
     void* mapping = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
     if (mapping == MAP_FAILED) throw Error("safetensors", path + ": cannot map: " + errno_text());
     impl->mapping = mapping;
     impl->mapping_bytes = size;
     bytes = {static_cast<const std::byte*>(mapping), size};
   }
-  impl->read(bytes);
-  return SafetensorsFile(std::move(impl));
+  impl->read(bytes, file_bytes);
+  return impl;
+}
+
+SafetensorsFile SafetensorsFile::open(const std::string& path) {
+  return SafetensorsFile(map(path, std::numeric_limits<std::uint64_t>::max()));
+}
+
+std::uint64_t SafetensorsFile::count_elements(const std::string& path) {
+  const std::unique_ptr<Impl> header = map(path, 8 + kMaxHeaderBytes);
+  std::uint64_t count = 0;
+  for (const auto& tensor : header->tensors) count += static_cast<std::uint64_t>(tensor.second.numel());
+  return count;
 }
 
 SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> bytes, const std::string& name) {
   auto impl = std::make_unique<Impl>();
   impl->name = name;
-  impl->read(bytes);
+  impl->read(bytes, bytes.size());
   return SafetensorsFile(std::move(impl));
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
@@ -28,6 +29,9 @@ class SafetensorsFile {
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
   ~SafetensorsFile();
 
+  // Elements of all tensors together, from the header alone, validated as above: works for files that are too large to map.
+  static std::uint64_t count_elements(const std::string& path);
+
   const std::string& name() const;
   const std::vector<std::string>& keys() const;  // sorted
   bool contains(std::string_view key) const;
@@ -42,6 +46,7 @@ class SafetensorsFile {
  private:
   struct Impl;
   explicit SafetensorsFile(std::unique_ptr<Impl> impl);
+  static std::unique_ptr<Impl> map(const std::string& path, std::uint64_t most);
   std::unique_ptr<Impl> impl_;
 };
 
@@ -49,7 +54,7 @@ struct NamedTensor {
   std::string name;
   TensorView view;  // contiguous
 };
-// Writes to `path` + ".partial" and renames, so that a failure (disk full, no permission) leaves nothing behind. Throws Error.
+// Writes beside `path` and renames, so that a failure (disk full, no permission) leaves nothing behind. Throws Error.
 void write_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

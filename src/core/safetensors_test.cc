@@ -4,16 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <numeric>
 
 #include "core/json.h"
 #include "core/numeric.h"
+#include "core/partial_file.h"
+#include "tests/support/temporary_folder.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -22,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 std::vector<std::byte> file_bytes(const std::string& header, std::size_t data_bytes) {
   std::vector<std::byte> bytes(8 + header.size() + data_bytes);
@@ -42,19 +45,7 @@ std::string refusal(const std::string& header, std::size_t data_bytes) {
   return "accepted";
 }
 
-class TemporaryFolder : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "winnow-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  std::size_t files() const { return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator{})); }
-  fs::path folder_;
-};
-using Safetensors = TemporaryFolder;
+using Safetensors = tests::FolderTest;
 
 TEST(SafetensorsParse, ReadsEveryDtypeAndMetadata) {
   const auto bytes =
@@ -140,7 +131,7 @@ TEST_F(Safetensors, RoundTripsThroughAFile) {
   Tensor c(DType::u8, {5});
   const NamedTensor tensors[] = {{"a \"quoted\"", a}, {"b", b}, {"c", c}};
   write_safetensors(path("t"), tensors, {{"k", "v\n"}});
-  EXPECT_EQ(files(), 1U);
+  EXPECT_THAT(listing(), ElementsAre("t"));
   const auto file = SafetensorsFile::open(path("t"));
   EXPECT_THAT(file.keys(), ElementsAre("a \"quoted\"", "b", "c"));
   EXPECT_EQ(std::memcmp(file.at("a \"quoted\"").data, a.view().data, a.bytes()), 0);
@@ -165,7 +156,7 @@ TEST_F(Safetensors, RefusesToWriteNonsense) {
   EXPECT_THROW(write_safetensors(path("t"), reserved), Error);
   const NamedTensor bytes[] = {{"\xff", a}};
   EXPECT_THROW(write_safetensors(path("t"), bytes), Error);
-  EXPECT_EQ(files(), 0U);
+  EXPECT_THAT(listing(), IsEmpty());
 }
 
 TEST_F(Safetensors, AFailedWriteLeavesNothingBehind) {
@@ -184,13 +175,48 @@ TEST_F(Safetensors, AFailedWriteLeavesNothingBehind) {
   EXPECT_THROW(write_safetensors(path("t"), tensors), Error);
   setrlimit(RLIMIT_FSIZE, &saved);
   std::signal(SIGXFSZ, handler);
-  EXPECT_EQ(files(), 1U);
+  EXPECT_THAT(listing(), ElementsAre("t"));
   EXPECT_EQ(SafetensorsFile::open(path("t")).metadata().at("old"), "content");
+}
+
+TEST_F(Safetensors, CountsTheElementsOfAFileThatIsTooLargeToMap) {
+  std::string header = R"({"a":{"dtype":"BF16","shape":[4398046511104],"data_offsets":[0,8796093022208]},)";
+  header += R"("b":{"dtype":"F32","shape":[2,3],"data_offsets":[8796093022208,8796093022232]}})";
+  const std::vector<std::byte> begin = file_bytes(header, 0);
+  std::ofstream(path("t"), std::ios::binary).write(reinterpret_cast<const char*>(begin.data()), static_cast<std::streamsize>(begin.size()));
+  EXPECT_THROW(SafetensorsFile::count_elements(path("t")), Error);  // the data is missing
+  fs::resize_file(path("t"), begin.size() + 8796093022232U);        // a hole, which takes no space
+  EXPECT_EQ(SafetensorsFile::count_elements(path("t")), 4398046511104U + 6U);
+  EXPECT_THROW(SafetensorsFile::count_elements(path("missing")), Error);
+}
+
+TEST_F(Safetensors, TwoWritersOfOneNameDoNotMeet) {
+  {
+    PartialFile first("test", path("t"));
+    PartialFile second("test", path("t"));
+    PartialFile third("test", path("t"));
+    first.write("first");
+    second.write("second, longer");
+    third.write("never complete");
+    second.commit();
+    EXPECT_EQ(read_text_file(path("t"), "test"), "second, longer");
+    first.commit();
+  }
+  EXPECT_EQ(read_text_file(path("t"), "test"), "first");
+  EXPECT_THAT(listing(), ElementsAre("t"));
+}
+
+TEST_F(Safetensors, WhatAKilledRunLeftIsNoObstacle) {
+  const std::string left = PartialFile("test", path("t")).partial_path();
+  fs::create_symlink(path("elsewhere"), left);  // planted, even
+  write_text_file("test", path("t"), "complete");
+  EXPECT_EQ(read_text_file(path("t"), "test"), "complete");
+  EXPECT_FALSE(fs::exists(path("elsewhere")));
 }
 
 TEST_F(Safetensors, OpenRefusesWhatIsNoFile) {
   EXPECT_THROW(SafetensorsFile::open(path("missing")), Error);
-  EXPECT_THROW(SafetensorsFile::open(folder_.string()), Error);
+  EXPECT_THROW(SafetensorsFile::open(folder().string()), Error);
   EXPECT_THROW(SafetensorsFile::open("/dev/zero"), Error);
 }
 

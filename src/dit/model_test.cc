@@ -1,7 +1,6 @@
 // Configuration, weights, text and codec of a model directory: what is accepted, and what is refused with which words.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -17,6 +16,7 @@
 #include "dit/config.h"
 #include "dit/text.h"
 #include "dit/weights.h"
+#include "tests/support/temporary_folder.h"
 #include "winnow/error.h"
 
 namespace winnow::dit {
@@ -36,18 +36,11 @@ std::string refusal(Body&& body) {
   return "accepted";
 }
 
-class Model : public testing::Test {
+class Model : public tests::FolderTest {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "winnow-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
   std::string write(const std::string& name, const std::string& text) const {
-    fs::create_directories((folder_ / name).parent_path());
-    std::ofstream(folder_ / name) << text;
+    fs::create_directories((folder() / name).parent_path());
+    std::ofstream(folder() / name) << text;
     return path(name);
   }
   // winnow-tiny without its weights.
@@ -56,8 +49,8 @@ class Model : public testing::Test {
     for (const char* file :
          {"model_index.json", "winnow.json", "transformer/config.json", "transformer_2/config.json", "scheduler/scheduler_config.json",
           "text_encoder/config.json", "text_encoder/vocab.json", "text_encoder/embedding.safetensors", "vae/config.json"}) {
-      fs::create_directories((folder_ / file).parent_path());
-      fs::copy_file(tiny / file, folder_ / file, fs::copy_options::overwrite_existing);
+      fs::create_directories((folder() / file).parent_path());
+      fs::copy_file(tiny / file, folder() / file, fs::copy_options::overwrite_existing);
     }
   }
   // One key of one file replaced; null removes it.
@@ -71,15 +64,14 @@ class Model : public testing::Test {
     write(file, json.dump());
   }
   std::string load() const {
-    return refusal([&] { load_model_config(folder_.string()); });
+    return refusal([&] { load_model_config(folder().string()); });
   }
-  fs::path folder_;
 };
 const nlohmann::json kRemoved(nlohmann::json::value_t::discarded);
 
 TEST_F(Model, ReadsWinnowTiny) {
   copy_tiny();
-  const ModelConfig config = load_model_config(folder_.string());
+  const ModelConfig config = load_model_config(folder().string());
   EXPECT_TRUE(config.index.two_experts());
   EXPECT_EQ(config.index.boundary_ratio, 0.875);
   EXPECT_EQ(config.transformer.width(), 256);
@@ -174,7 +166,7 @@ TEST_F(Model, LoadsComponentsThatItCannotRun) {
   edit("model_index.json", "vae", {"diffusers", "AutoencoderKLWan"});
   write("text_encoder/config.json", R"({"architectures":["UMT5EncoderModel"],"d_model":4096})");
   write("vae/config.json", R"({"_class_name":"AutoencoderKLWan","z_dim":48,"base_dim":160,"scale_factor_spatial":16})");
-  const ModelConfig config = load_model_config(folder_.string());
+  const ModelConfig config = load_model_config(folder().string());
   EXPECT_FALSE(config.text.runnable);
   EXPECT_EQ(config.text.class_name, "UMT5EncoderModel");
   EXPECT_FALSE(config.codec.runnable);
@@ -185,14 +177,14 @@ TEST_F(Model, LoadsComponentsThatItCannotRun) {
 TEST_F(Model, DefaultSizes) {
   copy_tiny();
   fs::remove(path("winnow.json"));
-  EXPECT_EQ(load_model_config(folder_.string()).defaults.width, 832);
+  EXPECT_EQ(load_model_config(folder().string()).defaults.width, 832);
   edit("model_index.json", "expand_timesteps", true);
-  EXPECT_EQ(load_model_config(folder_.string()).defaults.frames, 121);
+  EXPECT_EQ(load_model_config(folder().string()).defaults.frames, 121);
 }
 
 TEST_F(Model, WordsOfAPrompt) {
   copy_tiny();
-  const ModelConfig config = load_model_config(folder_.string());
+  const ModelConfig config = load_model_config(folder().string());
   const WordEmbedding words(path("text_encoder"), config.text);
   const Tensor a = words.encode("  A\tlarge RED ball ");
   const Tensor b = words.encode("a large red ball");
@@ -229,7 +221,7 @@ TEST_F(Model, WeightsByFileAndKey) {
   Tensor b(DType::bf16, {4});
   Tensor c(DType::i32, {4});
   const std::string file = path("diffusion_pytorch_model.safetensors");
-  const auto open = [&] { return WeightFiles(folder_.string()); };
+  const auto open = [&] { return WeightFiles(folder().string()); };
   EXPECT_THAT(refusal([&] { open(); }), HasSubstr("expected diffusion_pytorch_model.safetensors or"));
   const NamedTensor tensors[] = {{"a", a}, {"b", b}, {"c", c}};
   write_safetensors(file, tensors);
@@ -257,7 +249,7 @@ TEST_F(Model, ShardsAndTheirIndex) {
   write_safetensors(path("s2.safetensors"), second);
   const auto with_index = [&](const std::string& map) {
     write("diffusion_pytorch_model.safetensors.index.json", R"({"metadata":{},"weight_map":)" + map + "}");
-    return refusal([&] { WeightFiles(folder_.string()).take("b", {2}, DType::f32); });
+    return refusal([&] { WeightFiles(folder().string()).take("b", {2}, DType::f32); });
   };
   EXPECT_EQ(with_index(R"({"a":"s1.safetensors","b":"s2.safetensors","c":"s2.safetensors"})"), "accepted");
   EXPECT_THAT(with_index(R"({"a":"s1.safetensors","b":"s2.safetensors"})"), HasSubstr("s2.safetensors: c: not placed there"));

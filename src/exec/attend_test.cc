@@ -95,31 +95,6 @@ TEST(Attend, RefusesWhatDoesNotFit) {
   }
 }
 
-TEST(Attend, RefusesWhatIsForGpus) {
-  {
-    Call c;
-    TensorView k = c.k;
-    k.device = Device::cuda;
-    try {
-      attend(c.plan, c.q, k, c.v, c.out, {}, c.ws);
-      ADD_FAILURE() << "memory of a GPU with a workspace of the cpu";
-    } catch (const Error& e) {
-      EXPECT_STREQ(e.what(), "[attend] k: expected memory of the cpu, like the workspace, got memory of cuda:0");
-    }
-  }
-  {
-    Call c;
-    c.options.stream = &c;
-    EXPECT_EQ(c.error(), "[attend] stream: expected null for memory of the cpu, got a stream");
-  }
-  {
-    Call c;
-    const Tensor counts(DType::i64, {2});
-    c.options.skip_counts = counts;
-    EXPECT_THAT(c.error(), HasSubstr("[attend] skip_counts: expected nothing for memory of the cpu"));
-  }
-}
-
 TEST(Attend, RefusesMemoryThatDoesNotFit) {
   Call c;
   TensorView bad = c.k;
@@ -140,6 +115,42 @@ TEST(Attend, RefusesMemoryThatDoesNotFit) {
   EXPECT_THROW(attend(c.plan, c.q, c.k, c.v, c.q, {}, c.ws), Error);
 }
 
+TEST(Attend, RefusesOutputsThatOverlap) {
+  // One buffer of S rows of 192 numbers; parts of it are q, out, lse and inv_l.
+  constexpr std::int64_t S = 130;
+  Tensor memory(DType::f32, {1, S, 12 * 16});
+  const auto part = [&](std::int64_t offset) {
+    const std::int64_t shape[] = {1, S, 4, 16};
+    const std::int64_t strides[] = {S * 192, 192, 16, 1};
+    return TensorView::strided(memory.as<float>() + offset, DType::f32, shape, strides, 4);
+  };
+  const auto rows = [&](std::int64_t offset) {
+    const std::int64_t shape[] = {1, 4, S};
+    const std::int64_t strides[] = {S * 192, 1, 192};
+    return TensorView::strided(memory.as<float>() + offset, DType::f32, shape, strides, 3);
+  };
+  Call c;
+  const auto error = [&](const TensorView& q, const TensorView& out, const RowStats& stats) -> std::string {
+    try {
+      attend(c.plan, q, c.k, c.v, out, {.stats = stats}, c.ws);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error(part(0), part(64), {rows(128), rows(132)}), "no error");  // interleaved row by row
+  EXPECT_EQ(error(part(0), part(63), {}), "[attend] out: expected memory of its own, got an overlap with q");
+  EXPECT_EQ(error(part(64), part(1), {}), "[attend] out: expected memory of its own, got an overlap with q");
+  EXPECT_EQ(error(part(0), part(64), {rows(127), {}}), "[attend] out: expected memory of its own, got an overlap with stats.lse");
+  EXPECT_EQ(error(part(0), part(64), {rows(63), {}}), "[attend] out: expected memory of its own, got an overlap with stats.lse");
+  EXPECT_EQ(error(part(0), part(64), {{}, rows(60)}), "[attend] stats.inv_l: expected memory of its own, got an overlap with q");
+  EXPECT_EQ(error(part(0), part(64), {rows(128), rows(131)}),
+            "[attend] stats.lse: expected memory of its own, got an overlap with stats.inv_l");
+  TensorView folded = c.out;
+  folded.strides[1] = 63;
+  EXPECT_EQ(error(c.q, folded, {}), "[attend] out: expected strides that give every element memory of its own, got elements that overlap");
+}
+
 TEST(Attend, ExecutorsCanBeListedAndForced) {
   Call c;
   bool any = false;
@@ -147,9 +158,7 @@ TEST(Attend, ExecutorsCanBeListedAndForced) {
     EXPECT_EQ(info.available, info.why_not.empty()) << info.name;
     c.options.executor = info.name;
     const bool takes = std::find(info.dtypes.begin(), info.dtypes.end(), DType::f32) != info.dtypes.end();
-    if (info.device == Device::cuda) {
-      EXPECT_THAT(c.error(), HasSubstr("[attend] executor: " + info.name + " works on memory of a GPU, not of the cpu"));
-    } else if (info.available && takes) {
+    if (info.available && takes) {
       EXPECT_EQ(c.run().executor, info.name);
       any = true;
     } else {
@@ -159,7 +168,7 @@ TEST(Attend, ExecutorsCanBeListedAndForced) {
   EXPECT_TRUE(any);
   c.options.executor = "abacus";
   EXPECT_THAT(c.error(), HasSubstr("[attend] executor: expected one of "));
-  EXPECT_THAT(c.error(), HasSubstr("reference, sm90_wgmma, sm80_mma, got \"abacus\""));
+  EXPECT_THAT(c.error(), HasSubstr("reference, got \"abacus\""));
   c.options.executor = "";
   EXPECT_STRNE(c.run().executor, "reference");
 }
@@ -174,7 +183,7 @@ TEST(Attend, EmptyProblemsAreFine) {
     std::fill_n(c.out.as<float>(), c.out.numel(), 7.0F);
     c.plan = TilePlan::dense({.B = B, .H = 4, .Sq = Sq, .Sk = Sk}, DenseReason::requested);
     for (const ExecutorInfo& info : executors()) {
-      if (!info.available || info.device != Device::cpu) continue;
+      if (!info.available) continue;
       c.options.executor = info.name;
       if (info.name == "amx_bf16") continue;
       c.run();

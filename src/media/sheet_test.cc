@@ -4,21 +4,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <png.h>
-#include <stdlib.h>
 
-#include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "media/font.h"
 #include "media/png.h"
+#include "tests/support/temporary_folder.h"
 #include "winnow/error.h"
 
 namespace winnow::media {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 
 Tensor constant_frames(std::int64_t frames, std::int64_t height, std::int64_t width) {
@@ -99,24 +97,21 @@ TEST(Font, TextIsCutOffAtTheEdges) {
 }
 
 TEST(Png, DecodesBackToTheSamePixels) {
-  std::string folder = (fs::temp_directory_path() / "winnow-png-XXXXXX").string();
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const tests::TemporaryFolder folder;
   const Image image = side_by_side({{"dense 1.00x", constant_frames(4, 20, 30)}});
-  write_png(folder + "/a.png", image);
+  write_png(folder / "a.png", image);
   png_image control{};
   control.version = PNG_IMAGE_VERSION;
-  ASSERT_NE(png_image_begin_read_from_file(&control, (folder + "/a.png").c_str()), 0) << control.message;
+  ASSERT_NE(png_image_begin_read_from_file(&control, (folder / "a.png").c_str()), 0) << control.message;
   control.format = PNG_FORMAT_RGB;
   ASSERT_EQ(static_cast<int>(control.width), image.width);
   ASSERT_EQ(static_cast<int>(control.height), image.height);
   std::vector<std::uint8_t> decoded(PNG_IMAGE_SIZE(control));
   ASSERT_NE(png_image_finish_read(&control, nullptr, decoded.data(), 0, nullptr), 0) << control.message;
   EXPECT_EQ(decoded, image.rgb);
-  EXPECT_FALSE(fs::exists(folder + "/a.png.partial"));
-  EXPECT_THROW(write_png(folder + "/none/a.png", image), Error);
-  EXPECT_THROW(write_png(folder + "/b.png", Image()), Error);
-  EXPECT_FALSE(fs::exists(folder + "/b.png"));
-  fs::remove_all(folder);
+  EXPECT_THROW(write_png(folder / "none/a.png", image), Error);
+  EXPECT_THROW(write_png(folder / "b.png", Image()), Error);
+  EXPECT_THAT(folder.listing(), ElementsAre("a.png"));
 }
 
 }  // namespace

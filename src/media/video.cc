@@ -2,6 +2,7 @@
 
 #include <cctype>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 
@@ -18,10 +19,6 @@ namespace winnow::media {
 namespace {
 
 void write_mp4(const std::string& path, const TensorView& frames, int fps, const Progress& progress) {
-  if (frames.size(1) % 2 != 0 || frames.size(2) % 2 != 0) {
-    throw Error("video", path + ": .mp4 needs an even width and height, got " + std::to_string(frames.size(2)) + "x" +
-                             std::to_string(frames.size(1)) + "; .y4m takes any");
-  }
   PartialFile file("video", path);  // before the child, so that it outlives it
   FfmpegMp4 encoder(file.partial_path());
   write_y4m(
@@ -55,9 +52,16 @@ void check_video_output(const std::string& path) {
   check_writable("video", path);
 }
 
+void check_video_size(const std::string& path, std::int64_t width, std::int64_t height) {
+  if (video_format(path) != VideoFormat::mp4 || (width % 2 == 0 && height % 2 == 0)) return;
+  throw Error("video", path + ": .mp4 needs an even width and height, got " + std::to_string(width) + "x" + std::to_string(height) +
+                           "; .y4m takes any");
+}
+
 void write_video(const std::string& path, const TensorView& frames, int fps, const Progress& progress) {
   const VideoFormat format = video_format(path);
   check_frames("video", frames);
+  check_video_size(path, frames.size(2), frames.size(1));
   switch (format) {
     case VideoFormat::mp4: return write_mp4(path, frames, fps, progress);
     case VideoFormat::y4m: return write_y4m_file(path, frames, fps, progress);

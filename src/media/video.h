@@ -1,6 +1,7 @@
 // Frames to a file whose extension says what it is.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "winnow/callbacks.h"
@@ -18,6 +19,8 @@ VideoFormat video_format(const std::string& path);
 
 // Throws what write_video would throw at once: unknown extension, missing folder, no permission, no ffmpeg. Leaves nothing behind.
 void check_video_output(const std::string& path);
+// The same for a size in pixels, as soon as it is known.
+void check_video_size(const std::string& path, std::int64_t width, std::int64_t height);
 
 // frames: [F,H,W,3] contiguous f32 in [0,1]. fps in [1,1000]. progress: stage "write", once per frame; false throws Cancelled.
 // The file appears under `path` only when it is complete. Throws Error.

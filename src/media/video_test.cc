@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -18,6 +17,7 @@
 
 #include "media/ffmpeg.h"
 #include "media/y4m.h"
+#include "tests/support/temporary_folder.h"
 #include "winnow/error.h"
 
 namespace winnow::media {
@@ -28,22 +28,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class Scratch : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "winnow-media-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  std::vector<std::string> listing() const {
-    std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename().string());
-    return names;
-  }
-  fs::path folder_;
-};
+using Scratch = tests::FolderTest;
 
 class SetVariable {
  public:
@@ -198,8 +183,7 @@ TEST_F(Mp4, ChildThatDiesEarlyIsAnErrorAndNoSigpipe) {
   const std::string message = message_of([&] { write_video(path("a.mp4"), gradient(60, 64, 64), 8); });
   EXPECT_THAT(message, AllOf(HasSubstr("code 3"), HasSubstr("cannot encode today")));
   EXPECT_EQ(message.find('\n'), std::string::npos);
-  EXPECT_FALSE(fs::exists(path("a.mp4")));
-  EXPECT_FALSE(fs::exists(path("a.mp4.partial")));
+  EXPECT_THAT(listing(), ::testing::ElementsAre("bin"));
 }
 
 TEST_F(Mp4, AbsentFfmpegNamesThePackage) {
@@ -253,8 +237,15 @@ TEST_F(VideoErrors, BadNamesAndFolders) {
   std::ofstream(path("file")) << "x";
   EXPECT_THAT(message_of([&] { check_video_output(path("file/a.y4m")); }), HasSubstr("does not exist"));
   EXPECT_NO_THROW(check_video_output(path("A.Y4M")));
-  EXPECT_FALSE(fs::exists(path("A.Y4M")));
-  EXPECT_FALSE(fs::exists(path("A.Y4M.partial")));
+  EXPECT_THAT(listing(), ::testing::UnorderedElementsAre("folder.y4m", "file"));
+}
+
+TEST_F(VideoErrors, SizesThatOneFormatCannotHold) {
+  EXPECT_THAT(message_of([&] { check_video_size("a.mp4", 5, 4); }), HasSubstr("a.mp4: .mp4 needs an even width and height, got 5x4"));
+  EXPECT_THAT(message_of([&] { check_video_size("a.mp4", 4, 5); }), HasSubstr("got 4x5"));
+  EXPECT_NO_THROW(check_video_size("a.mp4", 6, 4));
+  EXPECT_NO_THROW(check_video_size("a.y4m", 5, 3));
+  EXPECT_NO_THROW(check_video_size("a.png", 5, 3));
 }
 
 TEST_F(VideoErrors, BadFrames) {

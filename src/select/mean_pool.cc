@@ -39,7 +39,7 @@ class MeanPoolSelector {
         ld_(padded(geometry.Gk())),
         scale_(logit_scale(spec.scale, D_)),
         kernels_(block_kernels()) {
-    q_means_ = block_means(q, geometry.tile_q, {}, MeanLayout::rows, ws);
+    q_means_ = query_means(q, ws);
     k_means_ = block_means(k, geometry.tile_k, geometry.key_lengths, MeanLayout::columns, ws);
     bias_ = ws.allocate<float>(static_cast<std::size_t>(geometry.B * ld_));
     for (std::int64_t b = 0; b < geometry.B; ++b) {
@@ -67,6 +67,20 @@ class MeanPoolSelector {
   }
 
  private:
+  // [B,H,Gq,D]. A short last tile is pooled over the last tile_q queries of the sequence: a mean over few queries is longer, so
+  // that its scores are sharper than those of the tiles beside it and the same cdf would keep too few tiles.
+  const float* query_means(const TensorView& q, Workspace& ws) const {
+    float* means = block_means(q, geometry_.tile_q, {}, MeanLayout::rows, ws);
+    if (geometry_.Sq <= geometry_.tile_q || geometry_.Sq % geometry_.tile_q == 0) return means;
+    const Workspace::Scope scratch(ws);
+    const TensorView window = q.slice(1, geometry_.Sq - geometry_.tile_q, geometry_.Sq);
+    const float* last = block_means(window, geometry_.tile_q, {}, MeanLayout::rows, ws);
+    for (std::int64_t head = 0; head < geometry_.B * geometry_.H; ++head) {
+      std::copy_n(last + head * D_, D_, means + ((head + 1) * geometry_.Gq() - 1) * D_);
+    }
+    return means;
+  }
+
   // Query tiles [begin, end) of one head.
   void select_rows(std::int64_t b, std::int64_t h, std::int64_t begin, std::int64_t end, const Scratch& scratch, KeptTiles& kept) const {
     const std::int64_t n = geometry_.key_tiles(b);

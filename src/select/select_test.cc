@@ -48,7 +48,8 @@ std::vector<double> pooled_mass(const TensorView& q, const TensorView& k, const 
       for (std::int64_t d = 0; d < D; ++d) m[static_cast<std::size_t>(d)] += at(x, b, s, head, d) / static_cast<double>(end - first);
     return m;
   };
-  const auto qm = mean(q, h, i * g.tile_q, std::min(g.Sq, (i + 1) * g.tile_q));
+  const std::int64_t first = std::clamp<std::int64_t>(g.Sq - g.tile_q, 0, i * g.tile_q);  // a short last tile: the last tile_q queries
+  const auto qm = mean(q, h, first, std::min(g.Sq, first + g.tile_q));
   std::vector<double> p;
   for (std::int64_t j = 0; j < g.key_tiles(b); ++j) {
     const std::int64_t end = std::min(g.keys(b), (j + 1) * g.tile_k);
