@@ -8,6 +8,8 @@
 
 namespace winnow {
 
+class DevicePlan;
+
 // Element strides of a [B,S,H,D] tensor; D is contiguous.
 struct Strides {
   std::int64_t batch = 0;
@@ -22,7 +24,8 @@ struct RowStrides {
 };
 
 struct AttendArgs {
-  const TilePlan* plan = nullptr;
+  const TilePlan* plan = nullptr;           // of a call on the CPU
+  const DevicePlan* device_plan = nullptr;  // of a call on a GPU
 
   std::int64_t B = 0;
   std::int64_t H = 0;
@@ -45,6 +48,9 @@ struct AttendArgs {
 
   float scale = 1.0F;                // logits are scale * q.k; finite
   float skip_threshold_log2 = 0.0F;  // <= 0; -inf: no skip test
+
+  void* stream = nullptr;               // of a call on a GPU
+  std::int64_t* skip_counts = nullptr;  // [2] in device memory, or null
 };
 
 // Skip-softmax bookkeeping, in (granule x unit of keys).
@@ -54,10 +60,17 @@ struct SkipCounts {
 };
 
 // What one vote of the skip test covers: `rows` consecutive queries of a query tile, counted from its first query, and
-// `keys` keys: several consecutive tiles of one tier's list, one tile, or a part of one, as tile_k says.
+// `keys` keys: several consecutive tiles of a list, one tile, or a part of one, as tile_k says.
 struct SkipGranule {
+  // Which keys come first.
+  enum class Order {
+    tiers,      // those of refine tiles, then those of skim tiles, each ascending
+    ascending,  // of both tiers as one list
+    last_first  // the same, but its last unit first: the only one that may be ragged
+  };
   int rows = 128;
   int keys = 64;
+  Order order = Order::tiers;
 };
 
 }  // namespace winnow

@@ -38,11 +38,12 @@ struct Keys {
 };
 
 struct Scratch {
-  double* x;      // [granule rows, Sk + virtual keys] logits of the keys visited
-  double* m;      // [granule rows] running maximum
-  double* mean;   // [D]
-  double* o;      // [D]
-  Keys* visited;  // [Sk + virtual keys]
+  double* x;             // [granule rows, Sk + virtual keys] logits of the keys visited
+  double* m;             // [granule rows] running maximum
+  double* mean;          // [D]
+  double* o;             // [D]
+  Keys* visited;         // [Sk + virtual keys]
+  std::int32_t* merged;  // [key tiles] a row's tiles of both tiers
 };
 
 // One granule of rows of one plan row.
@@ -53,22 +54,24 @@ class Granule {
     std::fill_n(s_.m, rows, -kInf);
   }
 
-  // Visits the tiles of one list in units of granule.keys.
-  void visit(std::span<const std::int32_t> tiles, int granule_keys, SkipCounts& counts) {
-    const PlanGeometry& g = a_.plan->geometry();
-    const std::size_t group = static_cast<std::size_t>(std::max(1, granule_keys / g.tile_k));
-    const std::int64_t part = group > 1 ? g.tile_k : std::min(g.tile_k, granule_keys);
-    for (std::size_t t = 0; t < tiles.size(); t += group) {
-      for (std::int64_t offset = 0; offset < g.tile_k; offset += part) {
-        const std::int64_t before = count_;
-        for (std::size_t i = t; i < std::min(tiles.size(), t + group); ++i) {
-          const std::int64_t begin = std::int64_t{tiles[i]} * g.tile_k + offset;
-          const std::int64_t end = std::min({begin + part, (std::int64_t{tiles[i]} + 1) * g.tile_k, g.keys(b_)});
-          for (std::int64_t j = begin; j < end; ++j) append({j, j + 1});
-        }
-        if (count_ > before) vote(before, counts);
-      }
+  // Visits all tiles that the row lists.
+  void visit_lists(std::int64_t row, const SkipGranule& granule, SkipCounts& counts) {
+    const std::span<const std::int32_t> refine = a_.plan->tiles(Tier::refine, row);
+    const std::span<const std::int32_t> skim = a_.plan->tiles(Tier::skim, row);
+    if (granule.order == SkipGranule::Order::tiers) {
+      visit(refine, granule.keys, counts);
+      visit(skim, granule.keys, counts);
+      return;
     }
+    std::int32_t* merged = s_.merged;
+    const auto n = static_cast<std::size_t>(std::ranges::merge(refine, skim, merged).out - merged);
+    std::size_t last = 0;  // tiles of the last unit, if it comes first
+    if (granule.order == SkipGranule::Order::last_first && n > 0) {
+      const auto group = static_cast<std::size_t>(std::max(1, granule.keys / a_.plan->geometry().tile_k));
+      last = (n - 1) % group + 1;
+      visit({merged + n - last, last}, granule.keys, counts);
+    }
+    visit({merged, n - last}, granule.keys, counts);
   }
 
   void visit_means(std::int64_t row) {
@@ -105,6 +108,24 @@ class Granule {
   }
 
  private:
+  // Visits the tiles of one list in units of granule.keys.
+  void visit(std::span<const std::int32_t> tiles, int granule_keys, SkipCounts& counts) {
+    const PlanGeometry& g = a_.plan->geometry();
+    const std::size_t group = static_cast<std::size_t>(std::max(1, granule_keys / g.tile_k));
+    const std::int64_t part = group > 1 ? g.tile_k : std::min(g.tile_k, granule_keys);
+    for (std::size_t t = 0; t < tiles.size(); t += group) {
+      for (std::int64_t offset = 0; offset < g.tile_k; offset += part) {
+        const std::int64_t before = count_;
+        for (std::size_t i = t; i < std::min(tiles.size(), t + group); ++i) {
+          const std::int64_t begin = std::int64_t{tiles[i]} * g.tile_k + offset;
+          const std::int64_t end = std::min({begin + part, (std::int64_t{tiles[i]} + 1) * g.tile_k, g.keys(b_)});
+          for (std::int64_t j = begin; j < end; ++j) append({j, j + 1});
+        }
+        if (count_ > before) vote(before, counts);
+      }
+    }
+  }
+
   double& x(std::int64_t r, std::int64_t i) { return s_.x[r * width_ + i]; }
 
   // A NaN stays.
@@ -167,8 +188,11 @@ SkipCounts attend_reference(const AttendArgs& a, SkipGranule granule, Workspace&
   Scratch* scratch = ws.allocate<Scratch>(static_cast<std::size_t>(workers));
   for (int w = 0; w < workers; ++w) {
     scratch[w] = {ws.allocate<double>(static_cast<std::size_t>(most_rows * width)),
-                  ws.allocate<double>(static_cast<std::size_t>(most_rows)), ws.allocate<double>(static_cast<std::size_t>(a.D)),
-                  ws.allocate<double>(static_cast<std::size_t>(a.D)), ws.allocate<Keys>(static_cast<std::size_t>(width))};
+                  ws.allocate<double>(static_cast<std::size_t>(most_rows)),
+                  ws.allocate<double>(static_cast<std::size_t>(a.D)),
+                  ws.allocate<double>(static_cast<std::size_t>(a.D)),
+                  ws.allocate<Keys>(static_cast<std::size_t>(width)),
+                  ws.allocate<std::int32_t>(static_cast<std::size_t>(g.Gk()))};
   }
   std::atomic<std::int64_t> tested{0};
   std::atomic<std::int64_t> skipped{0};
@@ -180,8 +204,7 @@ SkipCounts attend_reference(const AttendArgs& a, SkipGranule granule, Workspace&
     SkipCounts counts;
     for (std::int64_t first = begin; first < end; first += granule.rows) {
       Granule rows(a, scratch[worker], b, h, first, std::min<std::int64_t>(granule.rows, end - first), width);
-      rows.visit(a.plan->tiles(Tier::refine, row), granule.keys, counts);
-      rows.visit(a.plan->tiles(Tier::skim, row), granule.keys, counts);
+      rows.visit_lists(row, granule, counts);
       if (means) rows.visit_means(row);
       rows.finish();
     }
