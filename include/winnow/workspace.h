@@ -12,7 +12,7 @@ namespace winnow {
 // Not thread-safe: one Workspace per concurrent caller.
 class Workspace {
  public:
-  Workspace() = default;
+  Workspace() : Workspace(0) {}
   explicit Workspace(std::size_t initial_bytes);
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
@@ -49,9 +49,19 @@ class Workspace {
     std::size_t offset_;
   };
 
+ protected:
+  // Where blocks come from; `place` is handed to both functions. Memory must be 64-byte aligned.
+  struct Source {
+    std::byte* (*take)(std::size_t bytes, int place);  // throws Error
+    void (*give_back)(std::byte* p, int place);
+    int place;
+  };
+  Workspace(const Source& source, std::size_t initial_bytes);
+
  private:
   struct Free {
-    void operator()(std::byte* p) const;
+    Source source;
+    void operator()(std::byte* p) const { source.give_back(p, source.place); }
   };
   struct Block {
     std::unique_ptr<std::byte[], Free> memory;
@@ -60,6 +70,7 @@ class Workspace {
   };
   void add_block(std::size_t bytes);
 
+  Source source_;
   std::vector<Block> blocks_;
   std::size_t current_ = 0;
   std::size_t peak_ = 0;

@@ -13,23 +13,26 @@ constexpr std::size_t kAlignment = 64;  // a cache line, and the widest vector
 constexpr std::size_t kSmallestBlock = 1U << 20U;
 
 std::size_t align_up(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+std::byte* take(std::size_t bytes, int) {
+  try {
+    return static_cast<std::byte*>(::operator new[](bytes, std::align_val_t{kAlignment}));
+  } catch (const std::bad_alloc&) {
+    throw Error("workspace", "out of memory: asked the system for " + std::to_string(bytes) + " bytes");
+  }
+}
+void give_back(std::byte* p, int) { ::operator delete[](p, std::align_val_t{kAlignment}); }
 }  // namespace
 
-void Workspace::Free::operator()(std::byte* p) const { ::operator delete[](p, std::align_val_t{kAlignment}); }
+Workspace::Workspace(std::size_t initial_bytes) : Workspace(Source{take, give_back, 0}, initial_bytes) {}
 
-Workspace::Workspace(std::size_t initial_bytes) {
+Workspace::Workspace(const Source& source, std::size_t initial_bytes) : source_(source) {
   if (initial_bytes > 0) add_block(initial_bytes);
 }
 
 void Workspace::add_block(std::size_t bytes) {
   const std::size_t size = std::max(align_up(bytes), kSmallestBlock);
-  std::byte* memory = nullptr;
-  try {
-    memory = static_cast<std::byte*>(::operator new[](size, std::align_val_t{kAlignment}));
-  } catch (const std::bad_alloc&) {
-    throw Error("workspace", "out of memory: asked the system for " + std::to_string(size) + " bytes");
-  }
-  blocks_.push_back(Block{std::unique_ptr<std::byte[], Free>(memory), size, 0});
+  blocks_.push_back(Block{std::unique_ptr<std::byte[], Free>(source_.take(size, source_.place), Free{source_}), size, 0});
   ++system_allocations_;
 }
 
