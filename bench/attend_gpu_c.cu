@@ -1,4 +1,4 @@
-// C entry points of the CUDA attention kernel for the test and bench scripts, which load them as a shared library. Not part
+// C entry points of the CUDA attention kernel for the bench scripts, which load them as a shared library. Not part
 // of the Winnow library.
 #include <cstdio>
 #include <exception>
@@ -18,12 +18,12 @@ int guarded(char* error, int size, F&& f) {
 }
 }  // namespace
 
-using namespace winnow::sm90;
+using namespace winnow::cuda;
 
 extern "C" {
 
 int winnow_gpu_attend(const AttendCall* call, void* stream, char* error, int error_size) {
-  return guarded(error, error_size, [&] { launch_attend(*call, static_cast<CUstream_st*>(stream)); });
+  return guarded(error, error_size, [&] { winnow::sm90::launch_attend(*call, static_cast<CUstream_st*>(stream)); });
 }
 
 int winnow_gpu_order_rows(const std::int64_t* offsets, std::int32_t* order, std::int64_t rows, std::int64_t rows_per_group, void* stream,

@@ -1,6 +1,6 @@
-"""The CUDA attention kernel from torch tensors, through the C entry points of attend_gpu_c.cu; and its reference.
+"""The CUDA attention kernel from torch tensors, through the C entry points of attend_gpu_c.cu.
 
-Shared by tests/attend_gpu.py and bench/attend_gpu.py. Tensors are [B,S,H,D] with any strides of B, S, H.
+For bench/attend_gpu.py. Tensors are [B,S,H,D] with any strides of B, S, H.
 """
 import ctypes
 import math
@@ -128,41 +128,3 @@ def key_means(x, key_lengths=None):
     padded = torch.where(valid[:, :, None, None], padded, 0.0)
     count = valid.reshape(B, G, TILE_K).sum(2).clamp(min=1)
     return (padded.reshape(B, G, TILE_K, H, D).sum(2) / count[:, :, None, None]).to(x.dtype)
-
-
-def reference(q, k, v, keep, scale, key_lengths=None, k_mean=None, v_mean=None, means=None, dtype=torch.float64, rows=None):
-    """Attention over kept tiles: (out, lse, inv_l) in f64. keep, means: [B,H,Gq,Gk] bool or None (all; none).
-    rows: query indices to compute, or None for all."""
-    B, Sq, H, D = q.shape
-    Sk, Hk = k.shape[1], k.shape[2]
-    index = torch.arange(Sq, device="cuda") if rows is None else rows
-    outs, lses, inv_ls = [], [], []
-    for b in range(B):
-        for h in range(H):
-            hk = h // (H // Hk)
-            logits = q[b, index, h].to(dtype) @ k[b, :, hk].to(dtype).T * scale
-            valid = torch.ones_like(logits, dtype=torch.bool)
-            if keep is not None:
-                valid = keep[b, h][index // TILE_Q].repeat_interleave(TILE_K, 1)[:, :Sk]
-            if key_lengths is not None:
-                valid = valid & (torch.arange(Sk, device="cuda") < key_lengths[b])[None]
-            values = v[b, :, hk].to(dtype)
-            if means is not None:
-                length = Sk if key_lengths is None else int(key_lengths[b])
-                G = k_mean.shape[1]
-                count = (length - torch.arange(G, device="cuda") * TILE_K).clamp(1, TILE_K).to(dtype)
-                virtual = q[b, index, h].to(dtype) @ k_mean[b, :, hk].to(dtype).T * scale + count.log()[None]
-                logits = torch.cat([logits, virtual], 1)
-                valid = torch.cat([valid, means[b, h][index // TILE_Q]], 1)
-                values = torch.cat([values, v_mean[b, :, hk].to(dtype)])
-            logits = logits.masked_fill(~valid, -math.inf)
-            top = logits.amax(1, keepdim=True)
-            top = torch.where(top == -math.inf, torch.zeros_like(top), top)
-            p = torch.exp(logits - top)
-            l = p.sum(1)
-            outs.append((p @ values) / torch.where(l == 0, torch.ones_like(l), l)[:, None])
-            lses.append(torch.log(l) + top[:, 0])
-            inv_ls.append(torch.where(l == 0, torch.zeros_like(l), 1 / l))
-    n = index.numel()
-    out = torch.stack(outs).reshape(B, H, n, D).transpose(1, 2)
-    return out.double(), torch.stack(lses).reshape(B, H, n).double(), torch.stack(inv_ls).reshape(B, H, n).double()

@@ -10,6 +10,10 @@
 namespace winnow::sm90 {
 namespace {
 
+using cuda::AttendCall;
+using cuda::Operand;
+using cuda::StridedTensor;
+
 void check(cudaError_t e, const char* what) {
   if (e != cudaSuccess) throw Error("attend", std::string(what) + ": " + cudaGetErrorString(e));
 }
@@ -91,8 +95,6 @@ Launch choose(const AttendCall& call, const Variant& v) {
 
 std::int64_t scratch_words(std::int64_t rows) { return kCounters + 2 * rows; }
 
-std::int64_t mean_words(std::int64_t Sk) { return ((Sk + kTileK - 1) / kTileK + 127) / 128 * 4; }
-
 void launch_attend(const AttendCall& call, CUstream_st* stream) {
   if (call.D != 64 && call.D != 128) throw Error("attend", "D: expected 64 or 128, got " + std::to_string(call.D));
   if (call.Hk < 1 || call.H % call.Hk != 0) {
@@ -146,7 +148,7 @@ void launch_attend(const AttendCall& call, CUstream_st* stream) {
   args.Gq = static_cast<int>(Gq);
   args.Gk = static_cast<int>(Gk);
   args.rows = static_cast<int>(rows);
-  args.mean_words = static_cast<int>(mean_words(call.Sk));
+  args.mean_words = static_cast<int>(cuda::mean_words(call.Sk));
   args.scale_log2 = static_cast<float>(call.scale * 1.4426950408889634);
   // Keeps probabilities far from the largest number of the operand type, and sums over any row from the largest f32.
   args.slack = (call.operand == Operand::f16 ? 8.f : 64.f) / args.scale_log2;

@@ -1,4 +1,4 @@
-// One attention call on a CUDA device, as plain device pointers. The executor registry fills it from a TilePlan; nothing here
+// One attention call on a GPU as plain device pointers, filled by executors.cu, and the kernels that take it. Nothing here
 // allocates, synchronises or reads device memory from the host, so a call can be captured in a CUDA graph.
 #pragma once
 
@@ -6,7 +6,11 @@
 
 struct CUstream_st;
 
-namespace winnow::sm90 {
+namespace winnow::cuda {
+
+inline constexpr int kTileQ = 128;     // queries of a plan row
+inline constexpr int kTileK = 64;      // keys of a list entry, and of a virtual key
+inline constexpr int kAlignment = 16;  // bytes, of addresses and strides
 
 enum class Operand : std::int32_t { bf16, f16 };
 
@@ -45,20 +49,14 @@ struct AttendCall {
   StridedStats inv_l;  // 1 / l with the true maximum; 0 for an empty row
 
   float scale = 0;  // > 0
-  // Drop a granule (64 rows x 128 keys) whose logits are all below the running maximum by this much, in log2. -inf: off.
+  // Drop a granule (see the executors' records) whose logits are all below the running maximum by this much, in log2. -inf: off.
   float skip_threshold_log2 = -__builtin_huge_valf();
   std::uint64_t* granules = nullptr;  // [2] tested and skipped, added to; or null
-  std::int32_t* scratch = nullptr;    // [scratch_words(rows)] written by the call
+  std::int32_t* scratch = nullptr;    // of sm90: [sm90::scratch_words(rows)] written by the call
 };
-
-std::int64_t scratch_words(std::int64_t rows);
 
 // 32-bit words of one row of mean_bits: 4 per 128 key tiles.
 std::int64_t mean_words(std::int64_t Sk);
-
-// Two launches: the second does again what the first could not, usually nothing (see RowSoftmax). Throws Error if the shape, alignment or
-// device does not fit.
-void launch_attend(const AttendCall& call, CUstream_st* stream);
 
 // order: [B*H*Gq] rows sorted for the work queue: groups of heads whose K and V share the L2 cache, one group after another,
 // and in each group the longest rows first. offsets: [rows + 1].
@@ -71,4 +69,25 @@ void mark_means(std::uint32_t* mean_bits, std::int64_t rows, std::int64_t rows_p
                 const std::int32_t* skim_tiles, const std::int64_t* excluded_offsets, const std::int32_t* excluded_tiles,
                 CUstream_st* stream);
 
+// mean: [B,ceil(S/64),Hk,D] contiguous, the means of 64 tokens of x [B,S,Hk,D] over those below key_lengths[b] (or S), f32 sums.
+void key_means(void* mean, const StridedTensor& x, Operand operand, std::int64_t B, std::int64_t S, std::int64_t Hk, std::int64_t D,
+               const std::int32_t* key_lengths, CUstream_st* stream);
+
+}  // namespace winnow::cuda
+
+namespace winnow::sm90 {
+
+std::int64_t scratch_words(std::int64_t rows);
+
+// Two launches: the second does again what the first could not, usually nothing (see RowSoftmax). Throws Error if the shape, alignment or
+// device does not fit.
+void launch_attend(const cuda::AttendCall& call, CUstream_st* stream);
+
 }  // namespace winnow::sm90
+
+namespace winnow::sm80 {
+
+// Throws Error if CUDA refuses the launch.
+void launch_attend(const cuda::AttendCall& call, CUstream_st* stream);
+
+}  // namespace winnow::sm80

@@ -1,14 +1,13 @@
-// Small kernels that turn a plan's lists into what the attention kernel walks: the order of rows and the bits of virtual keys.
+// Small kernels that turn a plan's lists into what the attention kernels walk: the order of rows and the bits of virtual keys.
 #include <algorithm>
 #include <string>
 
 #include <cuda_runtime.h>
 
 #include "exec/cuda/attend_cuda.h"
-#include "exec/cuda/kernel_args.h"
 #include "winnow/error.h"
 
-namespace winnow::sm90 {
+namespace winnow::cuda {
 namespace {
 
 constexpr int kThreads = 256;
@@ -79,6 +78,8 @@ void check(cudaError_t e, const char* what) {
 
 }  // namespace
 
+std::int64_t mean_words(std::int64_t Sk) { return ((Sk + kTileK - 1) / kTileK + 127) / 128 * 4; }
+
 void order_rows(const std::int64_t* offsets, std::int32_t* order, std::int64_t rows, std::int64_t rows_per_group, CUstream_st* stream) {
   if (rows == 0) return;
   const auto groups = static_cast<unsigned>((rows + rows_per_group - 1) / rows_per_group);
@@ -98,4 +99,4 @@ void mark_means(std::uint32_t* mean_bits, std::int64_t rows, std::int64_t rows_p
   check(cudaGetLastError(), "mark_means");
 }
 
-}  // namespace winnow::sm90
+}  // namespace winnow::cuda
