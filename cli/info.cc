@@ -14,6 +14,7 @@
 #include "device/cpu/features.h"
 #include "report/machine.h"
 #include "winnow/attend.h"
+#include "winnow/cuda.h"
 #include "winnow/threads.h"
 #include "winnow/version.h"
 
@@ -27,12 +28,16 @@ Json executor_record(const ExecutorInfo& info) {
   Json json;
   json["name"] = info.name;
   json["isa"] = info.isa;
+  json["device"] = info.device == Device::cpu ? "cpu" : "cuda";
   json["available"] = info.available;
   if (!info.available) json["why_not"] = info.why_not;
   json["dtypes"] = Json::array();
   for (const DType dtype : info.dtypes) json["dtypes"].push_back(dtype_name(dtype));
   json["computes_in"] = info.computes_in;
   json["max_head_dim"] = info.max_head_dim;
+  if (!info.head_dims.empty()) json["head_dims"] = info.head_dims;
+  if (info.alignment > 1) json["alignment"] = info.alignment;
+  if (!info.requirements.empty()) json["requirements"] = info.requirements;
   json["skip_granule"] = {{"rows", info.skip_rows}, {"keys", info.skip_keys}};
   return json;
 }
@@ -51,6 +56,10 @@ Json collect(bool measure) {
     const std::string problem = found == infos.end() ? "names none of the executors below" : found->why_not;
     if (!problem.empty()) json["forced_executor_problem"] = problem;
   }
+  json["gpus"] = Json::array();
+  for (const GpuInfo& gpu : gpus()) {
+    json["gpus"].push_back({{"name", gpu.name}, {"compute_capability", std::to_string(gpu.major) + "." + std::to_string(gpu.minor)}});
+  }
   json["executors"] = Json::array();
   for (const ExecutorInfo& info : infos) json["executors"].push_back(executor_record(info));
   if (!measure) return json;
@@ -65,13 +74,24 @@ std::string join(const Json& list) {
   return text;
 }
 
+std::string head_dims(const Json& e) {
+  if (!e.contains("head_dims")) return "<= " + std::to_string(e["max_head_dim"].get<int>());
+  std::string text;
+  for (const Json& d : e["head_dims"]) text += (text.empty() ? "" : " or ") + std::to_string(d.get<int>());
+  return text;
+}
+
 void print_executors(const Json& json) {
   std::printf("\nexecutors, in order of preference:\n");
   for (const Json& e : json["executors"]) {
     const bool available = e["available"].get<bool>();
-    std::printf("  %-14s %-10s %s; takes %s; head dim <= %d; skips %d rows x %d keys\n", e["name"].get<std::string>().c_str(),
+    std::printf("  %-14s %-10s %s; takes %s; head dim %s; skips %d rows x %d keys\n", e["name"].get<std::string>().c_str(),
                 available ? "available" : "no", e["computes_in"].get<std::string>().c_str(), join(e["dtypes"]).c_str(),
-                e["max_head_dim"].get<int>(), e["skip_granule"]["rows"].get<int>(), e["skip_granule"]["keys"].get<int>());
+                head_dims(e).c_str(), e["skip_granule"]["rows"].get<int>(), e["skip_granule"]["keys"].get<int>());
+    if (e.contains("requirements")) {
+      std::printf("  %-14s            on a GPU of %s; addresses and strides multiples of %d bytes\n", "",
+                  e["requirements"].get<std::string>().c_str(), e["alignment"].get<int>());
+    }
     if (!available) std::printf("  %-14s            %s\n", "", e["why_not"].get<std::string>().c_str());
   }
 }
@@ -82,6 +102,10 @@ void print_text(const Json& json) {
               json["threads"].get<int>());
   const std::string isa = join(json["isa"]);
   std::printf("isa        %s\n", isa.empty() ? "none that Winnow has special code for" : isa.c_str());
+  for (const Json& gpu : json["gpus"]) {
+    std::printf("gpu        %s, compute capability %s\n", gpu["name"].get<std::string>().c_str(),
+                gpu["compute_capability"].get<std::string>().c_str());
+  }
   if (json.contains("peak_tflops_per_thread")) {
     for (const auto& [name, value] : json["peak_tflops_per_thread"].items()) {
       std::printf("peak       %s: %.3f TFLOP/s per thread, measured\n", name.c_str(), value.get<double>());

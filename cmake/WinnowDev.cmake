@@ -36,6 +36,13 @@ foreach(folder IN LISTS folders)
   file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/*_test.cc ${PROJECT_SOURCE_DIR}/src/${folder}/cpu/*_test.cc)
   winnow_add_tests(${folder}_tests ${tests})
 endforeach()
+if(WINNOW_CUDA)  # they skip themselves where there is no GPU
+  file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/cuda/*_test.cc)
+  winnow_add_tests(cuda_tests ${tests})
+  # Runs on a GPU machine that has none of the libraries that only other parts of Winnow use.
+  target_link_options(cuda_tests PRIVATE -Wl,--as-needed)
+  target_link_libraries(cuda_tests PRIVATE CUDA::cudart_static)
+endif()
 file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*_test.cc ${PROJECT_SOURCE_DIR}/cli/*_test.cc)
 winnow_add_tests(system_tests ${tests})
 if(TARGET system_tests AND TARGET winnow_cli)

@@ -10,7 +10,8 @@ if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(WINNOW_X86 OFF)
 endif()
 
-file(GLOB winnow_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*.cc ${PROJECT_SOURCE_DIR}/src/*/cpu/*.cc)
+file(GLOB winnow_sources CONFIGURE_DEPENDS
+  ${PROJECT_SOURCE_DIR}/src/*/*.cc ${PROJECT_SOURCE_DIR}/src/*/cpu/*.cc ${PROJECT_SOURCE_DIR}/src/*/cuda/*.cc)
 list(FILTER winnow_sources EXCLUDE REGEX "_(test|bench)\\.cc$")
 if(WINNOW_X86)
   list(FILTER winnow_sources EXCLUDE REGEX "x86_absent\\.cc$")

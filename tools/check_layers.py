@@ -39,6 +39,7 @@ TEST_SUPPORT = "tests/support"  # what any test may use, beside the code too; so
 PUBLIC_OWNER = {
     "select.h": "select",
     "attend.h": "exec",
+    "cuda.h": "exec",
     "metrics.h": "metrics",
     "session.h": "run",
     "engine.h": "dit",

@@ -30,11 +30,14 @@ struct AttendOptions {
   RowStats stats = {};
   // Executor name, or empty: the environment variable WINNOW_EXECUTOR, else the first that fits.
   std::string_view executor = {};
+  // For calls on a GPU (winnow/cuda.h) only.
+  void* stream = nullptr;       // a cudaStream_t; null: the default stream
+  TensorView skip_counts = {};  // [2] i64 in its memory: granules tested and skipped are added to it, if given and tests are on
 };
 
 struct AttendResult {
   const char* executor = "";  // the one that ran
-  // Skip-softmax bookkeeping, in (skip granule x key tile) units.
+  // Skip-softmax bookkeeping, in (skip granule x key tile) units. 0 on a GPU, which is not waited for: see skip_counts.
   std::int64_t granules_tested = 0;   // all that were computed up to their logits
   std::int64_t granules_skipped = 0;  // of those, dropped before softmax and PV
 };
@@ -50,15 +53,19 @@ AttendResult attend(const TilePlan& plan, const TensorView& q, const TensorView&
 
 // What `winnow info` lists, in order of preference.
 struct ExecutorInfo {
-  std::string name;           // "amx_bf16"
-  std::string isa;            // "AMX-BF16"
+  std::string name;  // "amx_bf16"
+  std::string isa;   // "AMX-BF16"
+  Device device = Device::cpu;
   std::vector<DType> dtypes;  // input dtypes it takes
   std::string computes_in;    // "bf16 products, f32 sums"
   int max_head_dim = 0;
-  int skip_rows = 0;       // rows of one skip-softmax granule
-  int skip_keys = 0;       // keys of one skip-softmax granule
-  bool available = false;  // on this machine
-  std::string why_not;     // what is missing, if not available
+  std::vector<int> head_dims;  // those it takes, if not all up to max_head_dim
+  int alignment = 1;           // bytes that addresses and strides of q, k, v and out must be multiples of
+  std::string requirements;    // of the machine: "compute capability 9.0, CUDA driver 13.0 or later"; empty: see isa
+  int skip_rows = 0;           // rows of one skip-softmax granule
+  int skip_keys = 0;           // keys of one skip-softmax granule
+  bool available = false;      // on this machine
+  std::string why_not;         // what is missing, if not available
 };
 std::vector<ExecutorInfo> executors();
 

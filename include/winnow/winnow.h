@@ -3,6 +3,7 @@
 
 #include "winnow/attend.h"     // IWYU pragma: export
 #include "winnow/callbacks.h"  // IWYU pragma: export
+#include "winnow/cuda.h"       // IWYU pragma: export
 #include "winnow/engine.h"     // IWYU pragma: export
 #include "winnow/error.h"      // IWYU pragma: export
 #include "winnow/methods.h"    // IWYU pragma: export

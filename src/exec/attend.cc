@@ -8,7 +8,9 @@
 #include "core/env.h"
 #include "core/overlap.h"
 #include "exec/attend_args.h"
+#include "exec/cuda/executors.h"
 #include "exec/registry.h"
+#include "winnow/cuda.h"
 #include "winnow/error.h"
 #include "winnow/workspace.h"
 
@@ -25,8 +27,9 @@ std::string text(std::int64_t x) { return std::to_string(x); }
 bool is_float(DType dtype) { return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16; }
 
 // What every tensor has to satisfy once its shape is right.
-void check_memory(const char* name, const TensorView& t) {
-  if (t.device != Device::cpu) refuse(name, "memory of the cpu", "memory of a cuda device");
+void check_memory(const char* name, const TensorView& t, const Place& place) {
+  const Place found{t.device, t.device == Device::cpu ? 0 : t.device_index};
+  if (found != place) refuse(name, "memory of " + place.text() + ", like the workspace", "memory of " + found.text());
   if (t.numel() == 0) return;
   if (t.data == nullptr) refuse(name, t.describe() + " in memory", "a null pointer");
   if (reinterpret_cast<std::uintptr_t>(t.data) % dtype_bytes(t.dtype) != 0) {
@@ -49,13 +52,12 @@ void check_distinct(const Named& written, std::initializer_list<Named> others) {
   }
 }
 
-void check_inputs(const TilePlan& plan, const TensorView& q, const TensorView& k, const TensorView& v) {
+void check_inputs(const PlanGeometry& g, const TensorView& q, const TensorView& k, const TensorView& v, const Place& place) {
   if (q.rank != 4 || !is_float(q.dtype)) refuse("q", "[B,Sq,H,D] f32, f16 or bf16", q.describe());
   const std::int64_t H = q.size(2);
   const std::int64_t D = q.size(3);
   if (D < 1) refuse("q", "a head dim of at least 1", q.describe());
   const bool heads_fit = k.rank == 4 && (k.size(2) > 0 ? H % k.size(2) == 0 : H == 0);
-  const PlanGeometry& g = plan.geometry();
   if (k.rank != 4 || k.dtype != q.dtype || k.size(0) != q.size(0) || k.size(3) != D || !heads_fit) {
     const std::string Hk = heads_fit ? text(k.size(2)) : std::string("a divisor of ").append(text(H));
     const std::string Sk = text(k.rank == 4 ? k.size(1) : g.Sk);
@@ -70,15 +72,16 @@ void check_inputs(const TilePlan& plan, const TensorView& q, const TensorView& k
   }
   const Named all[] = {{"q", &q}, {"k", &k}, {"v", &v}};
   for (const auto& [name, t] : all) {
-    check_memory(name, *t);
+    check_memory(name, *t, place);
     check_contiguous_heads(name, *t);
   }
 }
 
-void check_outputs(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& out, const RowStats& stats) {
+void check_outputs(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& out, const RowStats& stats,
+                   const Place& place) {
   if (out.rank != 4 || out.shape != q.shape) refuse("out", q.describe() + " or another float dtype", out.describe());
   if (!is_float(out.dtype)) refuse("out", "f32, f16 or bf16", out.describe());
-  check_memory("out", out);
+  check_memory("out", out, place);
   check_contiguous_heads("out", out);
   const TensorView rows(static_cast<void*>(nullptr), DType::f32, {q.size(0), q.size(2), q.size(1)});
   const Named lse = {"stats.lse", &stats.lse};
@@ -86,7 +89,7 @@ void check_outputs(const TensorView& q, const TensorView& k, const TensorView& v
   for (const auto& [name, t] : {lse, inv_l}) {
     if (t->data == nullptr && t->rank == 0) continue;  // not asked for
     if (t->rank != 3 || t->shape != rows.shape || t->dtype != DType::f32) refuse(name, rows.describe(), t->describe());
-    check_memory(name, *t);
+    check_memory(name, *t, place);
   }
   const Named o = {"out", &out};
   check_distinct(o, {{"q", &q}, {"k", &k}, {"v", &v}, lse, inv_l});
@@ -94,22 +97,30 @@ void check_outputs(const TensorView& q, const TensorView& k, const TensorView& v
   check_distinct(inv_l, {{"q", &q}, {"k", &k}, {"v", &v}});
 }
 
-void check_options(const AttendOptions& options) {
+void check_options(const AttendOptions& options, const Place& place) {
   if (!std::isnan(options.scale) && !std::isfinite(options.scale)) {
     refuse("scale", "a finite number, or NaN for 1/sqrt(D)", std::to_string(options.scale));
   }
   if (!(options.skip_threshold_log2 <= 0.0F)) {
     refuse("skip_threshold_log2", "a number <= 0, or -inf for off", std::to_string(options.skip_threshold_log2));
   }
+  const TensorView& counts = options.skip_counts;
+  if (place.device == Device::cpu) {
+    if (options.stream != nullptr) refuse("stream", "null for memory of the cpu", "a stream");
+    if (counts.data != nullptr) refuse("skip_counts", "nothing for memory of the cpu: the result has the counts", counts.describe());
+  } else if (counts.data != nullptr) {
+    if (counts.rank != 1 || counts.size(0) != 2 || counts.dtype != DType::i64 || counts.stride(0) != 1) {
+      refuse("skip_counts", "contiguous [2] i64", counts.describe());
+    }
+    check_memory("skip_counts", counts, place);
+  }
 }
 
 Strides token_strides(const TensorView& t) { return {t.stride(0), t.stride(1), t.stride(2)}; }
 RowStrides row_strides(const TensorView& t) { return {t.stride(0), t.stride(1), t.stride(2)}; }
 
-AttendArgs to_args(const TilePlan& plan, const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& out,
-                   const AttendOptions& options) {
+AttendArgs to_args(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& out, const AttendOptions& options) {
   AttendArgs a;
-  a.plan = &plan;
   a.B = q.size(0);
   a.H = q.size(2);
   a.Hk = k.size(2);
@@ -132,24 +143,58 @@ AttendArgs to_args(const TilePlan& plan, const TensorView& q, const TensorView& 
   a.inv_l_strides = row_strides(options.stats.inv_l);
   a.scale = std::isnan(options.scale) ? 1.0F / std::sqrt(static_cast<float>(a.D)) : options.scale;
   a.skip_threshold_log2 = options.skip_threshold_log2;
+  a.stream = options.stream;
+  a.skip_counts = options.skip_counts.as<std::int64_t>();
   return a;
+}
+
+// Every check, then the executor.
+const Executor& prepare(const PlanGeometry& geometry, const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& out,
+                        const AttendOptions& options, const Place& place) {
+  check_inputs(geometry, q, k, v, place);
+  check_outputs(q, k, v, out, options.stats, place);
+  check_options(options, place);
+  const std::string forced = options.executor.empty() ? env::executor() : std::string(options.executor);
+  return choose_executor(forced, options.executor.empty() ? "WINNOW_EXECUTOR" : "executor", q.dtype, q.size(3), place);
 }
 
 }  // namespace
 
 AttendResult attend(const TilePlan& plan, const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& out,
                     const AttendOptions& options, Workspace& ws) {
-  check_inputs(plan, q, k, v);
-  check_outputs(q, k, v, out, options.stats);
-  check_options(options);
-  const std::string forced = options.executor.empty() ? env::executor() : std::string(options.executor);
-  const Executor& executor = choose_executor(forced, options.executor.empty() ? "WINNOW_EXECUTOR" : "executor", q.dtype, q.size(3));
+  const Executor& executor = prepare(plan.geometry(), q, k, v, out, options, {});
   SkipCounts counts;
   if (out.numel() > 0) {
     const Workspace::Scope scope(ws);
-    counts = executor.run(to_args(plan, q, k, v, out, options), ws);
+    AttendArgs args = to_args(q, k, v, out, options);
+    args.plan = &plan;
+    counts = executor.run(args, ws);
   }
   return {.executor = executor.name, .granules_tested = counts.tested, .granules_skipped = counts.skipped};
+}
+
+AttendResult attend(const DevicePlan& plan, const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& out,
+                    const AttendOptions& options, DeviceWorkspace& ws) {
+  const Place place{Device::cuda, ws.device_index()};
+  if (plan.device_index() >= 0 && plan.device_index() != place.gpu) {
+    refuse("plan", "lists on " + place.text() + ", like the workspace", "lists on cuda:" + std::to_string(plan.device_index()));
+  }
+  const Executor& executor = prepare(plan.geometry(), q, k, v, out, options, place);
+  if (out.numel() > 0) {
+    const DeviceWorkspace::Scope scope(ws);
+    AttendArgs args = to_args(q, k, v, out, options);
+    args.device_plan = &plan;
+    executor.launch(args, ws);
+  }
+  return {.executor = executor.name};
+}
+
+std::vector<GpuInfo> gpus() {
+  std::vector<GpuInfo> infos;
+  for (const Gpu& gpu : query_gpus().found) {
+    infos.push_back({static_cast<int>(infos.size()), gpu.name, gpu.capability / 10, gpu.capability % 10});
+  }
+  return infos;
 }
 
 }  // namespace winnow

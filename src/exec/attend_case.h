@@ -39,9 +39,11 @@ class Buffer {
   static constexpr std::size_t kGuard = 192;  // bytes before and after; keeps 64-byte alignment
   static constexpr std::byte kPoison{0xFF};   // a NaN in every float format
 
-  // pad > 0 leaves gaps of that many elements after each head, and moves the data by as many.
-  Buffer(DType dtype, std::vector<std::int64_t> shape, std::int64_t pad = 0) {
+  // pad > 0 leaves gaps of that many elements after each head, and moves the data by as many. heads_first: a [B,S,H,D] tensor
+  // that lies as [B,H,S,D] in memory.
+  Buffer(DType dtype, std::vector<std::int64_t> shape, std::int64_t pad = 0, bool heads_first = false) {
     std::vector<std::int64_t> strides(shape.size());
+    if (heads_first) std::swap(shape[1], shape[2]);
     std::int64_t stride = 1;
     for (std::size_t axis = shape.size(); axis-- > 0;) {
       strides[axis] = stride;
@@ -52,6 +54,10 @@ class Buffer {
     const auto address = reinterpret_cast<std::uintptr_t>(bytes_.data()) + kGuard;
     std::byte* base = bytes_.data() + kGuard + (64 - address % 64) % 64 + static_cast<std::size_t>(pad) * dtype_bytes(dtype);
     view = TensorView::strided(base, dtype, shape.data(), strides.data(), static_cast<int>(shape.size()));
+    if (heads_first) {
+      std::swap(view.shape[1], view.shape[2]);
+      std::swap(view.strides[1], view.strides[2]);
+    }
   }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -97,6 +103,7 @@ class Buffer {
     return found;
   }
   const std::vector<std::byte>& bytes() const { return bytes_; }
+  std::vector<std::byte>& bytes() { return bytes_; }
 
   TensorView view;
 
@@ -148,8 +155,11 @@ inline double rel_l2(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 struct Problem {
-  Problem(const Shape& s, DType dtype, std::int64_t pad = 0)
-      : shape(s), q(dtype, {s.B, s.Sq, s.H, s.D}, pad), k(dtype, {s.B, s.Sk, s.Hk, s.D}, pad), v(dtype, {s.B, s.Sk, s.Hk, s.D}, pad) {
+  Problem(const Shape& s, DType dtype, std::int64_t pad = 0, bool heads_first = false)
+      : shape(s),
+        q(dtype, {s.B, s.Sq, s.H, s.D}, pad, heads_first),
+        k(dtype, {s.B, s.Sk, s.Hk, s.D}, pad, heads_first),
+        v(dtype, {s.B, s.Sk, s.Hk, s.D}, pad, heads_first) {
     q.fill_random(1);
     k.fill_random(2);
     v.fill_random(3);
@@ -212,11 +222,11 @@ struct Problem {
   Workspace ws;
 };
 
-// The executors of this machine that take `dtype`, the definition left out.
+// The CPU executors of this machine that take `dtype`, the definition left out.
 inline std::vector<const Executor*> executors_for(DType dtype) {
   std::vector<const Executor*> found;
   for (const Executor& e : executor_records()) {
-    if (!e.missing().empty() || e.only_by_name) continue;
+    if (e.device() != Device::cpu || !e.missing().empty() || e.only_by_name) continue;
     if (std::find(e.dtypes.begin(), e.dtypes.end(), dtype) != e.dtypes.end()) found.push_back(&e);
   }
   return found;

@@ -95,6 +95,31 @@ TEST(Attend, RefusesWhatDoesNotFit) {
   }
 }
 
+TEST(Attend, RefusesWhatIsForGpus) {
+  {
+    Call c;
+    TensorView k = c.k;
+    k.device = Device::cuda;
+    try {
+      attend(c.plan, c.q, k, c.v, c.out, {}, c.ws);
+      ADD_FAILURE() << "memory of a GPU with a workspace of the cpu";
+    } catch (const Error& e) {
+      EXPECT_STREQ(e.what(), "[attend] k: expected memory of the cpu, like the workspace, got memory of cuda:0");
+    }
+  }
+  {
+    Call c;
+    c.options.stream = &c;
+    EXPECT_EQ(c.error(), "[attend] stream: expected null for memory of the cpu, got a stream");
+  }
+  {
+    Call c;
+    const Tensor counts(DType::i64, {2});
+    c.options.skip_counts = counts;
+    EXPECT_THAT(c.error(), HasSubstr("[attend] skip_counts: expected nothing for memory of the cpu"));
+  }
+}
+
 TEST(Attend, RefusesMemoryThatDoesNotFit) {
   Call c;
   TensorView bad = c.k;
@@ -158,7 +183,9 @@ TEST(Attend, ExecutorsCanBeListedAndForced) {
     EXPECT_EQ(info.available, info.why_not.empty()) << info.name;
     c.options.executor = info.name;
     const bool takes = std::find(info.dtypes.begin(), info.dtypes.end(), DType::f32) != info.dtypes.end();
-    if (info.available && takes) {
+    if (info.device == Device::cuda) {
+      EXPECT_THAT(c.error(), HasSubstr("[attend] executor: " + info.name + " works on memory of a GPU, not of the cpu"));
+    } else if (info.available && takes) {
       EXPECT_EQ(c.run().executor, info.name);
       any = true;
     } else {
@@ -168,7 +195,7 @@ TEST(Attend, ExecutorsCanBeListedAndForced) {
   EXPECT_TRUE(any);
   c.options.executor = "abacus";
   EXPECT_THAT(c.error(), HasSubstr("[attend] executor: expected one of "));
-  EXPECT_THAT(c.error(), HasSubstr("reference, got \"abacus\""));
+  EXPECT_THAT(c.error(), HasSubstr("reference, sm90_wgmma, sm80_mma, got \"abacus\""));
   c.options.executor = "";
   EXPECT_STRNE(c.run().executor, "reference");
 }
@@ -183,7 +210,7 @@ TEST(Attend, EmptyProblemsAreFine) {
     std::fill_n(c.out.as<float>(), c.out.numel(), 7.0F);
     c.plan = TilePlan::dense({.B = B, .H = 4, .Sq = Sq, .Sk = Sk}, DenseReason::requested);
     for (const ExecutorInfo& info : executors()) {
-      if (!info.available) continue;
+      if (!info.available || info.device != Device::cpu) continue;
       c.options.executor = info.name;
       if (info.name == "amx_bf16") continue;
       c.run();

@@ -103,7 +103,7 @@ std::optional<AttentionConfig> dense_floor(DType dtype) {
   std::string used;
   for (const ExecutorInfo& info : executors()) {
     const bool takes = std::find(info.dtypes.begin(), info.dtypes.end(), dtype) != info.dtypes.end();
-    if (!info.available || !takes) continue;
+    if (info.device != Device::cpu || !info.available || !takes) continue;
     if (used.empty() && (forced.empty() || info.name == forced)) {
       used = info.isa;
     } else if (info.isa != "any" && info.isa != used && (forced.empty() || info.name != forced)) {

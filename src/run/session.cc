@@ -24,6 +24,7 @@ void check_executor(const AttentionConfig& config) {
   for (const ExecutorInfo& info : executors()) {
     names += (names.empty() ? "" : ", ") + info.name;
     if (info.name != config.executor) continue;
+    if (info.device != Device::cpu) throw Error("session", "executor: expected one that works on memory of the cpu, got " + info.name);
     if (!info.available) throw Error("session", "executor: expected one that runs here, got " + info.name + ", which " + info.why_not);
     if (std::holds_alternative<SkipSoftmax>(config.method) && info.skip_rows == 0) {
       throw Error("session", "executor: expected one with skip-softmax, got " + info.name);

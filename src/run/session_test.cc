@@ -186,6 +186,8 @@ TEST(Session, MistakesAreErrorsAtConstruction) {
     EXPECT_THAT(error.what(), HasSubstr("abacus"));
     EXPECT_THAT(error.what(), HasSubstr("reference"));
   }
+  config.executor = "sm80_mma";  // there is no selection on a GPU
+  EXPECT_THROW(AttentionSession{config}, Error);
 }
 
 TEST(Session, WrongCallsAreErrorsAndAreNotCounted) {
