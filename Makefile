@@ -87,8 +87,9 @@ check-portable:
 
 # Needs nvcc, but no GPU.
 check-cuda: deps
-	@if command -v nvcc >/dev/null; then cmake --preset cuda && cmake --build --preset cuda -j $(JOBS) --target winnow_cli; \
+	@if command -v nvcc >/dev/null; then cmake --preset cuda && cmake --build --preset cuda -j $(JOBS) --target winnow_cli cuda_tests exec_tests && \
+	  ctest --preset cuda -R 'Gpu'; \
 	else echo "check-cuda: no nvcc on this machine: the CUDA code was not compiled"; fi
 
 clean:
-	rm -rf build build-dev build-clang build-asan build-tsan build-fuzz build-cuda out
+	rm -rf build build-dev build-clang build-asan build-tsan build-fuzz build-cuda build-gpu out
