@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <vector>
 
 #include "core/numeric.h"
 #include "core/random.h"
 #include "winnow/attend.h"
-#include "winnow/select/mean_pool.h"
+#include "winnow/methods.h"
 #include "winnow/workspace.h"
 
 namespace winnow {
@@ -17,6 +18,7 @@ namespace {
 
 constexpr std::int64_t kHeads = 4;
 constexpr std::int64_t kHeadDim = 128;
+constexpr std::size_t kDenseRuns = 5;
 
 Tensor random_bf16(std::int64_t S, std::uint64_t seed) {
   Tensor t(DType::bf16, {1, S, kHeads, kHeadDim});
@@ -28,38 +30,72 @@ Tensor random_bf16(std::int64_t S, std::uint64_t seed) {
 
 double seconds(std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-void MeanPoolPlanning(benchmark::State& state) {
-  const std::int64_t S = state.range(0);
-  const Tensor q = random_bf16(S, 1);
-  const Tensor k = random_bf16(S, 2);
-  const Tensor v = random_bf16(S, 3);
-  const Tensor out(DType::bf16, {1, S, kHeads, kHeadDim});
-  Workspace ws;
-  std::vector<double> times;
-  for (auto _ : state) {
-    const Workspace::Scope scope(ws);
-    const auto start = std::chrono::steady_clock::now();
-    const TilePlan plan = select(q, k, {}, MeanPool{}, ws);
-    times.push_back(seconds(std::chrono::steady_clock::now() - start));
-    benchmark::DoNotOptimize(plan.tiles(Tier::refine, 0).data());
-  }
-  std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2));
-  const double median = times[times.size() / 2];
+// Median seconds of planning and best of dense attention, taking turns.
+struct Times {
+  double plan = 0.0;
+  double dense = 0.0;
+};
 
+Times measure(benchmark::State& state, const Method& method, const Tensor& q, const Tensor& k) {
+  const Tensor v = random_bf16(q.view().size(1), 3);
+  const Tensor out(DType::bf16, {1, q.view().size(1), kHeads, kHeadDim});
   const TilePlan dense = TilePlan::dense(plan_geometry(q, k, {}), DenseReason::requested);
+  PlanSpec spec;
+  spec.grid = {q.view().size(1) / 8, 2, 4};
+  Workspace ws;
+  std::vector<double> plans;
   double best = 1e30;
-  for (int i = 0; i < 3; ++i) {
+  const auto run_dense = [&] {
     const auto start = std::chrono::steady_clock::now();
     attend(dense, q, k, v, out, {}, ws);
     best = std::min(best, seconds(std::chrono::steady_clock::now() - start));
+  };
+  for (auto _ : state) {
+    const Workspace::Scope scope(ws);
+    const auto start = std::chrono::steady_clock::now();
+    const TilePlan plan = make_plan(q, k, spec, method, ws);
+    plans.push_back(seconds(std::chrono::steady_clock::now() - start));
+    benchmark::DoNotOptimize(plan.tiles(Tier::refine, 0).data());
+    state.PauseTiming();
+    if (plans.size() <= kDenseRuns) run_dense();
+    state.ResumeTiming();
   }
-  state.counters["ms_per_head"] = median * 1e3 / kHeads;
-  state.counters["dense_ms_per_head"] = best * 1e3 / kHeads;
-  state.counters["percent_of_dense"] = 100.0 * median / best;
+  std::ranges::nth_element(plans, plans.begin() + static_cast<std::ptrdiff_t>(plans.size() / 2));
+  return {plans[plans.size() / 2], best};
 }
-BENCHMARK(MeanPoolPlanning)->Arg(4752)->Arg(8192)->Arg(32760)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+void planning(benchmark::State& state, const Method& method) {
+  const std::int64_t S = state.range(0);
+  const Times times = measure(state, method, random_bf16(S, 1), random_bf16(S, 2));
+  state.counters["ms_per_head"] = times.plan * 1e3 / kHeads;
+  state.counters["dense_ms_per_head"] = times.dense * 1e3 / kHeads;
+  state.counters["percent_of_dense"] = 100.0 * times.plan / times.dense;
+}
+
+// One benchmark per method that plans cheaply, with its defaults.
+template <std::size_t... I>
+void register_all(std::index_sequence<I...>) {
+  const auto add = []<class Options>(const Options& options) {
+    if constexpr (!std::is_same_v<Options, Oracle> && !std::is_same_v<Options, FixedPlan>) {
+      if (!selects_tiles(options)) return;
+      benchmark::RegisterBenchmark((std::string("Planning/") + Options::kName).c_str(), planning, Method(options))
+          ->Arg(4752)
+          ->Arg(8192)
+          ->Arg(32760)
+          ->Unit(benchmark::kMillisecond)
+          ->UseRealTime();
+    }
+  };
+  (add(std::variant_alternative_t<I, Method>{}), ...);
+}
 
 }  // namespace
 }  // namespace winnow
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  winnow::register_all(std::make_index_sequence<std::variant_size_v<winnow::Method>>{});
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

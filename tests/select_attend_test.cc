@@ -9,9 +9,8 @@
 #include "core/numeric.h"
 #include "core/random.h"
 #include "winnow/attend.h"
+#include "winnow/methods.h"
 #include "winnow/metrics.h"
-#include "winnow/select/mean_pool.h"
-#include "winnow/select/oracle.h"
 #include "winnow/session.h"
 #include "winnow/threads.h"
 #include "winnow/workspace.h"
@@ -59,7 +58,54 @@ double error_between(const std::vector<float>& a, const std::vector<float>& b) {
   return rel_l2(TensorView(a.data(), DType::f32, {n}), TensorView(b.data(), DType::f32, {n}));
 }
 
-TEST(SelectAttend, CdfOneIsDenseBitForBit) {
+// f(options) with every selector in the list of Method, its options changed by `set`.
+template <class Set, class F>
+void for_each_selector(Set set, F f) {
+  const auto visit = [&]<std::size_t... I>(std::index_sequence<I...>) {
+    const auto one = [&]<class Options>(Options options) {
+      if (!selects_tiles(options) || std::is_same_v<Options, FixedPlan>) return;
+      Options::options(options, set);
+      f(Method(options));
+    };
+    (one(std::variant_alternative_t<I, Method>{}), ...);
+  };
+  visit(std::make_index_sequence<std::variant_size_v<Method>>{});
+}
+
+// Queries and keys, not only their positions, which exist only where both are one sequence.
+bool looks_at_values(const Method& method) {
+  return std::visit(
+      []<class Options>(const Options& options) {
+        return requires { options.neighbors; };
+      },
+      method);
+}
+
+PlanSpec spec_of(const Shape& shape) {
+  PlanSpec spec;
+  spec.grid = {shape.Sk, 1, 1};  // one token per frame
+  return spec;
+}
+
+// Options under which a selector keeps everything, by their keys.
+struct KeepEverything {
+  bool means = false;
+  void operator()(std::string_view key, float& value) const {
+    if (key == "cdf") value = 1.0F;
+    if (key == "density") value = 0.0F;
+    if (key == "sparsity") value = 1e-6F;
+    if (key == "tau") value = -1e30F;
+    if (key == "frames" || key == "height" || key == "width") value = 1.0F;
+  }
+  void operator()(std::string_view key, bool& value) const {
+    if (key == "means") value = means;
+  }
+  template <class Other>
+  void operator()(std::string_view, Other&) const {}
+};
+
+// One assertion for tile indices, ragged tails and the softmax scale.
+TEST(SelectAttend, SparsityJustAboveZeroIsDenseBitForBit) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const std::int64_t S : {1, 63, 129, 4033, 4752}) {
       if (dtype == DType::f32 && S > 4000) continue;  // bf16 has the faster executors
@@ -68,8 +114,11 @@ TEST(SelectAttend, CdfOneIsDenseBitForBit) {
       const TilePlan dense = TilePlan::dense(plan_geometry(problem.q, problem.k, {}), DenseReason::requested);
       const std::vector<float> expected = problem.attend(dense, ws);
       for (const bool means : {false, true}) {
-        const TilePlan plan = select(problem.q, problem.k, {}, MeanPool{.cdf = 1.0F, .means = means}, ws);
-        EXPECT_EQ(problem.attend(plan, ws), expected) << "S=" << S << " means=" << means << " " << dtype_name(dtype);
+        for_each_selector(KeepEverything{means}, [&](const Method& method) {
+          const TilePlan plan = make_plan(problem.q, problem.k, spec_of(problem.shape), method, ws);
+          EXPECT_EQ(problem.attend(plan, ws), expected)
+              << "S=" << S << " means=" << means << " " << dtype_name(dtype) << " method " << method.index();
+        });
       }
     }
   }
@@ -86,10 +135,22 @@ TEST(SelectAttend, AwkwardShapesMatchTheDefinition) {
   for (const Shape& shape : shapes) {
     const Problem problem(shape);
     for (const bool means : {false, true}) {
-      Workspace ws;
-      const TilePlan plan = select(problem.q, problem.k, {}, MeanPool{.cdf = 0.5F, .means = means}, ws);
-      const auto reference = problem.attend(plan, ws, "reference");
-      EXPECT_LT(error_between(problem.attend(plan, ws), reference), 1e-4) << problem.q.view().describe() << " means " << means;
+      const auto some = [means](std::string_view key, auto& value) {
+        using Value = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<Value, bool>) {
+          if (key == "means") value = means;
+        } else if constexpr (std::is_same_v<Value, float>) {
+          if (key == "cdf") value = 0.5F;
+        }
+      };
+      for_each_selector(some, [&](const Method& method) {
+        if (shape.Sq != shape.Sk && !looks_at_values(method)) return;
+        Workspace ws;
+        const TilePlan plan = make_plan(problem.q, problem.k, spec_of(shape), method, ws);
+        const auto reference = problem.attend(plan, ws, "reference");
+        EXPECT_LT(error_between(problem.attend(plan, ws), reference), 1e-4)
+            << problem.q.view().describe() << " means " << means << " method " << method.index();
+      });
     }
   }
 }

@@ -11,8 +11,11 @@
 
 #include "winnow/plan.h"
 #include "winnow/select.h"
+#include "winnow/select/cosine_gate.h"
 #include "winnow/select/mean_pool.h"
 #include "winnow/select/oracle.h"
+#include "winnow/select/sol.h"
+#include "winnow/select/subblock.h"
 #include "winnow/tensor.h"
 
 namespace winnow {
@@ -52,6 +55,9 @@ struct FixedPlan {
 
 using Method = std::variant<Dense,        //
                             MeanPool,     //
+                            CosineGate,   //
+                            SubBlock,     //
+                            Sol,          //
                             Oracle,       //
                             SkipSoftmax,  //
                             FixedPlan>;
@@ -61,5 +67,13 @@ bool selects_tiles(const Method& method);
 // The plan of a method that selects tiles, else the dense plan with reason `none`. A FixedPlan's file is read and must match q
 // and k. Memory as for the selectors.
 TilePlan make_plan(const TensorView& q, const TensorView& k, const PlanSpec& spec, const Method& method, Workspace& ws);
+
+// At least what make_plan() takes from the workspace with the current number of threads; the file of a FixedPlan is not counted.
+// With G = rows * Gk pairs of tiles, for a method that estimates from nq query blocks of a sequence and nk cells per key tile:
+//   plan     4 G + G/8 + 16 rows                                 its lists at density 1, one bit per pair, offsets
+//   means    4 D (B H nq + B Hk nk Gk) + 4 B Hk nk Gk            grows with S, not S^2
+//   threads  4 Gk (7 + nk cells per query tile) + O(D) each      Gk rounded up to 32 throughout
+// oracle takes 4 (Gq Gk + Sk D) and 8 Gk tile_q per thread instead of the means.
+std::size_t plan_workspace_bytes(const TensorView& q, const TensorView& k, const PlanSpec& spec, const Method& method);
 
 }  // namespace winnow

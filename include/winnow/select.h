@@ -7,16 +7,26 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "winnow/plan.h"
+#include "winnow/steps.h"
 #include "winnow/tensor.h"
 
 namespace winnow {
 
 class Workspace;
 
-// What an executor wants of a plan, as plain numbers.
+// What a selector decided, counted in (row, key tile) pairs. Calls add to it.
+struct SelectReport {
+  std::int64_t candidates = 0;  // tiles that exist for their row
+  std::int64_t asked = 0;       // tiles of the budget, forced ones included
+  std::int64_t kept = 0;        // tiles of the plan: what was asked, rounded up to the granularity
+  std::int64_t gated = 0;       // tiles that CosineGate forces dense
+};
+
+// What an executor wants of a plan, as plain numbers, and what the caller knows.
 struct PlanSpec {
   int tile_q = 128;
   int tile_k = 64;
@@ -24,6 +34,10 @@ struct PlanSpec {
   int granularity = 1;                                    // tiles per row are rounded up to a multiple of this (capped at all tiles)
   float scale = std::numeric_limits<float>::quiet_NaN();  // of the logits; NaN means 1/sqrt(D)
   std::vector<std::int64_t> key_lengths = {};             // see PlanGeometry
+  // Share of its candidate tiles that a row keeps, in (0,1], in place of the method's own budget: [H] or [B*H*Gq]; empty: none.
+  std::span<const float> keep = {};
+  Grid grid = {};                  // of the tokens, for methods that look at positions; empty: unknown
+  SelectReport* report = nullptr;  // optional output
 };
 PlanGeometry plan_geometry(const TensorView& q, const TensorView& k, const PlanSpec& spec);
 

@@ -34,6 +34,7 @@ struct CallReport {
   DenseReason reason = DenseReason::none;  // none: ran sparse
   double density = 1.0;                    // FLOP-weighted; skip-softmax counts (QK + kept PV) / 2
   double pairs = 0.0;                      // B*H*Sq*Sk, the weight of this density
+  SelectReport selected;                   // of a method that selects tiles, on a sparse call
   double plan_seconds = 0.0;
   double attend_seconds = 0.0;
   const char* executor = "";
@@ -52,7 +53,7 @@ struct SessionTotals {
 
 class AttentionSession {
  public:
-  // Throws Error if the configuration is invalid, the named executor does not run here, or a plan file cannot be loaded.
+  // Throws Error if the configuration is invalid, the named executor does not run here, or a file that it names cannot be loaded.
   explicit AttentionSession(AttentionConfig config, Diagnostics diagnostics = {});
   ~AttentionSession();
   AttentionSession(AttentionSession&&) noexcept;

@@ -68,10 +68,11 @@ void score_block(const float* q, const float* kt, std::int64_t ld, std::int64_t 
   for (std::int64_t d = 0; d < D; ++d) {
     const V k0 = vec::load(kt + d * ld);
     const V k1 = vec::load(kt + d * ld + L);
+#pragma GCC unroll 8  // the accumulators stay in registers
     for (int r = 0; r < R; ++r) {
       const V x = vec::set(q[r * D + d]);
-      acc[r][0] = vec::add(acc[r][0], vec::mul(x, k0));
-      acc[r][1] = vec::add(acc[r][1], vec::mul(x, k1));
+      acc[r][0] = vec::fused(x, k0, acc[r][0]);
+      acc[r][1] = vec::fused(x, k1, acc[r][1]);
     }
   }
   const V s = vec::set(scale);
@@ -82,8 +83,10 @@ void score_block(const float* q, const float* kt, std::int64_t ld, std::int64_t 
 
 void scores(const float* q, std::int64_t rows, const float* kt, std::int64_t ld, std::int64_t D, float scale, const float* bias,
             float* out) {
+  constexpr int kRows = L == 16 ? 8 : 4;  // two accumulators each: what the register file holds
   for (std::int64_t j = 0; j < ld; j += 2 * L) {
     std::int64_t r = 0;
+    for (; r + kRows <= rows; r += kRows) score_block<kRows>(q + r * D, kt + j, ld, D, scale, bias + j, out + r * ld + j);
     for (; r + 4 <= rows; r += 4) score_block<4>(q + r * D, kt + j, ld, D, scale, bias + j, out + r * ld + j);
     for (; r < rows; ++r) score_block<1>(q + r * D, kt + j, ld, D, scale, bias + j, out + r * ld + j);
   }
@@ -131,7 +134,72 @@ float exp_sum(float* x, std::int64_t n, float shift) {
   return sum;
 }
 
-constexpr BlockKernels kKernels{WINNOW_BLOCK_ISA, sum_rows, scores, max, exp_sum};
+// row[d] -= shift[d]; their sum of squares.
+float shifted_square(float* row, const float* shift, std::int64_t n) {
+  constexpr int kVectors = kPartials / vec::kLanes;
+  V acc[kVectors];
+  for (int i = 0; i < kVectors; ++i) acc[i] = vec::zero();
+  for (std::int64_t d = 0; d < n; d += kPartials) {
+    for (int i = 0; i < kVectors; ++i) {
+      const V x = vec::sub(vec::load(row + d + i * L), vec::load(shift + d + i * L));
+      vec::store(row + d + i * L, x);
+      acc[i] = vec::add(acc[i], vec::mul(x, x));
+    }
+  }
+  float partial[kPartials];
+  for (int i = 0; i < kVectors; ++i) vec::store(partial + i * L, acc[i]);
+  for (int half = kPartials / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) partial[i] += partial[i + half];
+  }
+  return partial[0];
+}
+
+void sum_directions(const void* x, DType dtype, std::int64_t stride, std::int64_t tokens, std::int64_t D, const float* shift, float* row,
+                    float* out) {
+  const std::int64_t n = (D + kPartials - 1) / kPartials * kPartials;
+  const std::int64_t bytes = stride * (dtype == DType::f32 ? 4 : 2);
+  for (std::int64_t d = 0; d < D; ++d) out[d] = 0.0F;
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    sum_rows(static_cast<const char*>(x) + t * bytes, dtype, stride, 1, D, row);
+    for (std::int64_t d = D; d < n; ++d) row[d] = shift[d];
+    const float square = shifted_square(row, shift, n);
+    const float inverse = square == 0.0F ? 0.0F : 1.0F / __builtin_sqrtf(square);
+    const V s = vec::set(inverse);
+    std::int64_t d = 0;
+    for (; d + L <= D; d += L) vec::store(out + d, vec::add(vec::load(out + d), vec::mul(vec::load(row + d), s)));
+    for (; d < D; ++d) out[d] += row[d] * inverse;
+  }
+}
+
+// ln(x) for x in [1, 256]: 8 ln(z) with z = x^(1/8) <= 2, and ln(z) = 2 atanh(t), t = (z-1)/(z+1) <= 1/3, as its series to t^15
+// (error 2 t^17 / 17 < 1e-9). NaN stays NaN.
+V log(V x) {
+  const V one = vec::set(1.0F);
+  const V z = vec::sqrt(vec::sqrt(vec::sqrt(x)));
+  const V t = vec::div(vec::sub(z, one), vec::add(z, one));
+  const V t2 = vec::mul(t, t);
+  V p = vec::set(1.0F / 15);
+  p = vec::add(vec::mul(p, t2), vec::set(1.0F / 13));
+  p = vec::add(vec::mul(p, t2), vec::set(1.0F / 11));
+  p = vec::add(vec::mul(p, t2), vec::set(1.0F / 9));
+  p = vec::add(vec::mul(p, t2), vec::set(1.0F / 7));
+  p = vec::add(vec::mul(p, t2), vec::set(1.0F / 5));
+  p = vec::add(vec::mul(p, t2), vec::set(1.0F / 3));
+  p = vec::add(vec::mul(p, t2), one);
+  return vec::mul(vec::mul(p, t), vec::set(16.0F));
+}
+
+void log_sum_exp(const float* x, std::int64_t rows, std::int64_t ld, float* out) {
+  for (std::int64_t j = 0; j < ld; j += L) {
+    V m = vec::set(-3.402823466e38F);
+    for (std::int64_t r = 0; r < rows; ++r) m = vec::max(vec::load(x + r * ld + j), m);  // the accumulator wins over NaN
+    V sum = vec::zero();
+    for (std::int64_t r = 0; r < rows; ++r) sum = vec::add(sum, exp(vec::sub(vec::load(x + r * ld + j), m)));
+    vec::store(out + j, vec::add(m, log(sum)));
+  }
+}
+
+constexpr BlockKernels kKernels{WINNOW_BLOCK_ISA, sum_rows, scores, max, exp_sum, sum_directions, log_sum_exp};
 
 }  // namespace
 }  // namespace winnow

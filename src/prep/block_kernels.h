@@ -1,5 +1,5 @@
 // The inner loops of block statistics, one set per ISA. All sets return the same bits: every sum has a fixed order
-// (index order per element; 16 interleaved partial sums in exp_sum) and products are rounded before they are added.
+// (index order per element; 16 interleaved partial sums in exp_sum), and products are fused into it in `scores` and nowhere else.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,9 @@ namespace winnow {
 inline constexpr std::int64_t kScorePad = 32;
 inline std::int64_t padded(std::int64_t n) { return (n + kScorePad - 1) / kScorePad * kScorePad; }
 
+// The most terms of log_sum_exp: its logarithm is made for sums in [1, kMaxLogSumRows].
+inline constexpr std::int64_t kMaxLogSumRows = 256;
+
 struct BlockKernels {
   const char* isa;
   // out[d] = sum over t < tokens of x[t*stride + d] for d < D, in order of t. dtype f32, f16 or bf16; strides in elements.
@@ -25,6 +28,13 @@ struct BlockKernels {
   float (*max)(const float* x, std::int64_t n);
   // x[i] = exp(x[i] - shift) for i < n, and their sum; n is a multiple of 16. A NaN or infinite difference gives NaN.
   float (*exp_sum)(float* x, std::int64_t n, float shift);
+  // out[d] = sum over t < tokens of x[t] / |x[t]| for x[t] = x[t*stride + d] - shift[d], d < D: the sum of directions; a zero vector
+  // has none and adds 0. shift and row (scratch) have room for D rounded up to 16.
+  void (*sum_directions)(const void* x, DType dtype, std::int64_t stride, std::int64_t tokens, std::int64_t D, const float* shift,
+                         float* row, float* out);
+  // out[j] = ln(sum over r < rows of exp(x[r][j])) for j < ld, ld a multiple of 16, rows <= kMaxLogSumRows; within 2e-6 of it, or
+  // of its relative rounding. NaN where an x is not finite.
+  void (*log_sum_exp)(const float* x, std::int64_t rows, std::int64_t ld, float* out);
 };
 
 const BlockKernels& block_kernels();                         // the best that this machine can run

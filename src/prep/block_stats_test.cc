@@ -60,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, SumRows, testing::Values(DType::f32, DType::f16
                          [](const auto& dtype) { return std::string(dtype_name(dtype.param)); });
 
 TEST(BlockKernels, ScoresAreScaledDotProductsPlusBias) {
-  constexpr std::int64_t kRows = 6;
+  constexpr std::int64_t kRows = 13;  // whole groups of 8 and 4 rows, and one more
   constexpr std::int64_t kD = 20;
   const std::int64_t ld = padded(33);
   const std::vector<float> q = normal(kRows * kD, 2);
@@ -70,7 +70,9 @@ TEST(BlockKernels, ScoresAreScaledDotProductsPlusBias) {
   for (std::int64_t r = 0; r < kRows; ++r) {
     for (std::int64_t j = 0; j < ld; ++j) {
       float dot = 0.0F;
-      for (std::int64_t d = 0; d < kD; ++d) dot += q[static_cast<std::size_t>(r * kD + d)] * kt[static_cast<std::size_t>(d * ld + j)];
+      for (std::int64_t d = 0; d < kD; ++d) {
+        dot = std::fma(q[static_cast<std::size_t>(r * kD + d)], kt[static_cast<std::size_t>(d * ld + j)], dot);
+      }
       expected[static_cast<std::size_t>(r * ld + j)] = dot * 0.25F + bias[static_cast<std::size_t>(j)];
     }
   }
@@ -115,6 +117,94 @@ TEST(BlockKernels, NonFiniteLogitsStayVisible) {
       EXPECT_TRUE(std::isnan(kernels->exp_sum(x.data(), 32, 0.0F))) << kernels->isa;
       EXPECT_TRUE(std::isnan(x[5])) << kernels->isa;
       EXPECT_EQ(x[6], 1.0F);
+    }
+  }
+}
+
+TEST(BlockKernels, LogSumExpIsAccurateAndTheSameOnEveryIsa) {
+  constexpr std::int64_t kLd = 64;
+  for (const std::int64_t rows : {1, 2, 16, 64, 256}) {
+    std::vector<float> x = normal(static_cast<std::size_t>(rows * kLd), 7);
+    for (float& v : x) v *= rows == 2 ? 300.0F : 5.0F;
+    std::fill_n(x.begin(), 1, -2e30F);  // an invalid cell beside valid ones
+    std::vector<float> first;
+    for (const BlockKernels* kernels : available_block_kernels()) {
+      std::vector<float> out(kLd);
+      kernels->log_sum_exp(x.data(), rows, kLd, out.data());
+      if (first.empty()) first = out;
+      EXPECT_EQ(out, first) << kernels->isa;
+    }
+    for (std::size_t j = 0; j < kLd; ++j) {
+      double largest = -1e300;
+      double sum = 0.0;
+      for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r) largest = std::max(largest, static_cast<double>(x[r * kLd + j]));
+      for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r) sum += std::exp(static_cast<double>(x[r * kLd + j]) - largest);
+      const double exact = largest + std::log(sum);
+      EXPECT_NEAR(first[j], exact, 2e-6 + 1e-7 * std::abs(exact)) << rows;
+    }
+  }
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+    for (const BlockKernels* kernels : available_block_kernels()) {
+      std::vector<float> x(64, 1.0F);
+      x[33] = bad;
+      std::vector<float> out(32);
+      kernels->log_sum_exp(x.data(), 2, 32, out.data());
+      EXPECT_TRUE(std::isnan(out[1])) << kernels->isa;
+      EXPECT_NEAR(out[2], 1.0F + std::log(2.0F), 1e-6F);
+    }
+  }
+}
+
+TEST(BlockKernels, SumsOfDirectionsAreTheSameOnEveryIsa) {
+  constexpr std::int64_t kStride = 90;
+  constexpr std::int64_t kTokens = 9;
+  std::vector<float> x = normal(kStride * kTokens, 11);
+  std::fill_n(x.begin() + 2 * kStride, kStride, 0.25F);  // equals the shift: no direction
+  const std::vector<std::uint16_t> half = narrow(x, DType::bf16);
+  for (const std::int64_t D : {1, 15, 16, 40, 72, 90}) {
+    const std::vector<float> shift(96, 0.25F);
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const void* data = dtype == DType::f32 ? static_cast<const void*>(x.data()) : half.data();
+      std::vector<double> exact(static_cast<std::size_t>(D), 0.0);
+      for (std::size_t t = 0; t < kTokens; ++t) {
+        const auto value = [&](std::size_t d) {
+          return (dtype == DType::f32 ? x[t * kStride + d] : to_f32(bf16{half[t * kStride + d]})) - 0.25;
+        };
+        double square = 0.0;
+        for (std::size_t d = 0; d < exact.size(); ++d) square += value(d) * value(d);
+        for (std::size_t d = 0; d < exact.size() && square > 0.0; ++d) exact[d] += value(d) / std::sqrt(square);
+      }
+      std::vector<float> first;
+      for (const BlockKernels* kernels : available_block_kernels()) {
+        std::vector<float> row(96);
+        std::vector<float> out(static_cast<std::size_t>(D) + 1, -7.0F);
+        kernels->sum_directions(data, dtype, kStride, kTokens, D, shift.data(), row.data(), out.data());
+        if (first.empty()) first = out;
+        EXPECT_EQ(out, first) << kernels->isa << " D=" << D;
+        EXPECT_EQ(out.back(), -7.0F) << "wrote past D";
+      }
+      for (std::size_t d = 0; d < exact.size(); ++d) EXPECT_NEAR(first[d], exact[d], 1e-5) << D;
+    }
+  }
+}
+
+TEST(BlockMeans, CellsOfATileLieUnderEachOther) {
+  constexpr std::int64_t S = 150, H = 2, D = 8;
+  const std::vector<float> data = normal(static_cast<std::size_t>(S * H * D), 5);
+  const TensorView x(data.data(), DType::f32, {1, S, H, D});
+  Workspace ws;
+  const float* plain = block_means(x, 16, {}, MeanLayout::rows, ws);  // 10 cells: 3 tiles of 4
+  const float* cells = block_means(x, 16, {}, MeanLayout::columns, ws, 4);
+  const std::int64_t ld = padded(3);
+  for (std::int64_t h = 0; h < H; ++h) {
+    for (std::int64_t d = 0; d < D; ++d) {
+      for (std::int64_t c = 0; c < 4; ++c) {
+        for (std::int64_t j = 0; j < ld; ++j) {
+          const std::int64_t g = j * 4 + c;
+          EXPECT_EQ(cells[((h * D + d) * 4 + c) * ld + j], g < 10 ? plain[(h * 10 + g) * D + d] : 0.0F) << c << " " << j;
+        }
+      }
     }
   }
 }

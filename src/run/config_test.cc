@@ -44,13 +44,24 @@ TEST(Config, NamesWithoutUsableDefaultsSayWhatTheyNeed) {
 TEST(Config, PublishedSnippetsAreAcceptedVerbatim) {
   const AttentionConfig config = parse_attention_config(R"({"method":"skip_softmax","threshold":1e-4})");
   EXPECT_EQ(std::get<SkipSoftmax>(config.method).threshold, 1e-4F);
+  const AttentionConfig subblock = parse_attention_config(
+      R"({"sparsity": 0.75, "n_k": 4, "n_q": 4, "skip_first_steps": 10, "skip_first_layers": 0, "min_seq_len": 4096})");
+  const auto& options = std::get<SubBlock>(subblock.method);
+  EXPECT_EQ(options.sparsity, 0.75F);
+  EXPECT_EQ(options.n_k, 4);
+  EXPECT_EQ(options.n_q, 4);
+  EXPECT_TRUE(options.neighbors);
+  EXPECT_EQ(subblock.gate.skip_first_steps, 10);
+  EXPECT_EQ(subblock.gate.skip_first_layers, 0);
+  EXPECT_EQ(subblock.gate.min_seq_len, 4096);
+  EXPECT_EQ(std::get<SubBlock>(parse_attention_config(R"({"sparsity": 0.85})").method).sparsity, 0.85F);
   EXPECT_THAT(error_of(R"({"method":"skip_softmax","target_sparsity":0.5,"disabled_until_timestep":0.8})"),
               AllOf(HasSubstr("target_sparsity"), HasSubstr("calibration")));
 }
 
 TEST(Config, AnObjectWithoutAMethodIsTheOnlyOneThatTakesItsKeys) {
-  const AttentionConfig config = parse_attention_config(R"({"cdf":0.75,"neighbors":false,"skip_first_steps":2})");
-  EXPECT_EQ(std::get<MeanPool>(config.method).cdf, 0.75F);
+  const AttentionConfig config = parse_attention_config(R"({"sparsity":0.5,"neighbors":false,"skip_first_steps":2})");
+  EXPECT_EQ(std::get<SubBlock>(config.method).sparsity, 0.5F);
   EXPECT_EQ(config.gate.skip_first_steps, 2);
   EXPECT_THAT(error_of(R"({"cdf":0.75})"), AllOf(HasSubstr("method"), HasSubstr("got nothing")));  // mean_pool or oracle
   EXPECT_THAT(error_of(R"({"skip_first_steps":2})"), HasSubstr("method"));
@@ -74,15 +85,17 @@ TEST(Config, EveryKey) {
 }
 
 TEST(Config, ToJsonPrintsEveryKeyAndReadsBack) {
-  for (const char* text :
-       {R"({"method":"dense"})", R"({"method":"mean_pool","cdf":0.7,"disabled_until_timestep":0.8})", R"({"method":"oracle","cdf":0.95})",
-        R"({"method":"skip_softmax","threshold":1e-4,"min_seq_len":5})", R"({"method":"plan","path":"x \"y\""})"}) {
+  for (const char* text : {R"({"method":"dense"})", R"({"method":"mean_pool","cdf":0.7,"disabled_until_timestep":0.8})",
+                           R"({"method":"mean_pool","density":0.25})", R"({"method":"subblock","sparsity":0.9,"budgets":"a.json"})",
+                           R"({"method":"oracle","cdf":0.95})", R"({"method":"skip_softmax","threshold":1e-4,"min_seq_len":5})",
+                           R"({"method":"plan","path":"x \"y\""})"}) {
     const std::string json = to_json(parse_attention_config(text));
     EXPECT_EQ(to_json(parse_attention_config(json)), json);
     EXPECT_EQ(json.find('\n'), std::string::npos);
   }
   EXPECT_EQ(to_json(parse_attention_config(R"({"method":"mean_pool","cdf":0.7})")),
-            R"({"method":"mean_pool","cdf":0.7,"neighbors":true,"means":true,"skip_first_steps":0,"skip_first_fraction":0.0,)"
+            R"({"method":"mean_pool","cdf":0.7,"density":0.0,"neighbors":true,"means":true,"budgets":"","skip_first_steps":0,)"
+            R"("skip_first_fraction":0.0,)"
             R"("skip_first_layers":0,"dense_layers":[],"min_seq_len":0,"disabled_until_timestep":null,"experts":{},"branches":{},)"
             R"("executor":""})");
 }
@@ -119,7 +132,7 @@ TEST(Config, OverridesPerExpertAndBranch) {
 
 TEST(Config, UnknownKeysListTheKnownOnes) {
   EXPECT_THAT(error_of(R"({"method":"mean_pool","cfd":0.5})"),
-              AllOf(HasSubstr("\"cfd\""), HasSubstr("mean_pool takes method, cdf, neighbors, means, skip_first_steps")));
+              AllOf(HasSubstr("\"cfd\""), HasSubstr("mean_pool takes method, cdf, density, neighbors, means, budgets, skip_first_steps")));
   EXPECT_THAT(error_of(R"({"method":"dense","cdf":0.5})"), HasSubstr("\"cdf\""));  // of another method
   EXPECT_THAT(error_of(R"({"method":"dense","experts":{"middle":{}}})"),
               AllOf(HasSubstr("\"experts.middle\""), HasSubstr("experts takes high, low")));
@@ -141,6 +154,13 @@ TEST(Config, WrongValuesNameTheirKey) {
       {"cdf", R"({"method":"mean_pool","cdf":null})"},
       {"cdf", R"({"method":"mean_pool","cdf":1e300})"},
       {"neighbors", R"({"method":"mean_pool","neighbors":1})"},
+      {"density", R"({"method":"mean_pool","cdf":0.5,"density":0.5})"},
+      {"density", R"({"method":"mean_pool","density":1.5})"},
+      {"sparsity", R"({"method":"subblock","sparsity":1})"},
+      {"tau", R"({"method":"sol","tau":1e39})"},
+      {"theta", R"({"method":"cosine_gate","theta":2})"},
+      {"n_k", R"({"method":"subblock","n_k":3})"},
+      {"n_q", R"({"method":"subblock","n_q":16})"},
       {"means", R"({"method":"oracle","cdf":0.5,"means":"yes"})"},
       {"density", R"({"method":"oracle","cdf":0.5,"density":0.5})"},
       {"density", R"({"method":"oracle","density":2})"},

@@ -38,8 +38,9 @@ TEST(Heap, RepeatedCallsAllocateNothing) {
   const Tensor out(DType::f32, {1, S, 4, 16});
   fill_normal({q.as<float>(), static_cast<std::size_t>(q.numel())}, 1);
   fill_normal({k.as<float>(), static_cast<std::size_t>(k.numel())}, 2);
-  for (const char* name : {R"({"method":"dense"})", R"({"method":"mean_pool","cdf":0.5})", R"({"method":"oracle","density":0.5})",
-                           R"({"method":"skip_softmax","threshold":0.01})"}) {
+  for (const char* name :
+       {R"({"method":"dense"})", R"({"method":"mean_pool","cdf":0.5})", R"({"method":"oracle","density":0.5})", R"({"method":"subblock"})",
+        R"({"method":"cosine_gate","theta":0.1})", R"({"method":"sol"})", R"({"method":"skip_softmax","threshold":0.01})"}) {
     AttentionSession session(parse_attention_config(name));
     Workspace ws;
     const StepContext context;
@@ -52,6 +53,41 @@ TEST(Heap, RepeatedCallsAllocateNothing) {
     EXPECT_EQ(news - before, 0) << name;
     EXPECT_EQ(ws.system_allocations(), from_system) << name;
   }
+}
+
+// ComfyUI#16175, FastVideo#1851: out of memory only when sparse is on. The bound is known before the call, and no method passes it.
+TEST(Workspace, PlanningStaysWithinTheBoundThatIsQueried) {
+  const std::pair<std::int64_t, std::int64_t> lengths[] = {{1, 1}, {129, 129}, {2000, 2000}, {4752, 4752}};
+  for (const auto& [Sq, Sk] : lengths) {
+    const Tensor q(DType::bf16, {2, Sq, 4, 72});
+    const Tensor k(DType::bf16, {2, Sk, 2, 72});
+    PlanSpec spec;
+    spec.grid = {Sk, 1, 1};
+    for (const char* name :
+         {"mean_pool", "subblock", R"({"method":"subblock","n_k":8,"n_q":8})", R"({"method":"subblock","n_k":1,"n_q":1})", "cosine_gate",
+          R"({"method":"sol","tau":-9})", R"({"method":"oracle","cdf":1})"}) {
+      const Method method = parse_attention_config(name).method;
+      Workspace ws;
+      make_plan(q, k, spec, method, ws);
+      const std::size_t bound = plan_workspace_bytes(q, k, spec, method);
+      EXPECT_LE(ws.peak_bytes(), bound) << name << " S=" << Sk;
+      if (Sk > 1000) {
+        EXPECT_GE(ws.peak_bytes(), bound / 3) << name << " S=" << Sk;
+      }
+    }
+  }
+}
+
+// Twice the tokens take twice the means: nothing but the plan's own lists grows with S^2.
+TEST(Workspace, NoQuadraticBuffer) {
+  const auto bytes = [](std::int64_t S) {
+    const Tensor q(DType::bf16, {1, S, 4, 64});
+    const Method method = SubBlock{};
+    Workspace ws;
+    make_plan(q, q, {}, method, ws);
+    return static_cast<double>(ws.peak_bytes());
+  };
+  EXPECT_LT(bytes(16384) / bytes(8192), 2.2);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "run/methods.h"
+#include "select/budgets.h"
 #include "steps/gate.h"
 #include "winnow/error.h"
 #include "winnow/workspace.h"
@@ -45,6 +46,18 @@ double skip_softmax_share(const AttendResult& result) {
   return 1.0 - 0.5 * static_cast<double>(result.granules_skipped) / static_cast<double>(result.granules_tested);
 }
 
+// The file of budgets per head that the method names, if any. Throws Error if it cannot be read.
+std::optional<HeadBudgets> load_budgets(const Method& method) {
+  return std::visit(
+      []<class Options>(const Options& options) -> std::optional<HeadBudgets> {
+        if constexpr (requires { options.budgets; }) {
+          if (!options.budgets.empty()) return load_head_budgets(options.budgets);
+        }
+        return std::nullopt;
+      },
+      method);
+}
+
 }  // namespace
 
 struct AttentionSession::Impl {
@@ -52,6 +65,7 @@ struct AttentionSession::Impl {
   Diagnostics diagnostics;
   SessionTotals totals;
   std::optional<TilePlan> fixed;  // of FixedPlan
+  std::optional<HeadBudgets> budgets;
   bool told_missing_timestep = false;
 
   void tell(DenseReason reason) {
@@ -77,6 +91,7 @@ AttentionSession::AttentionSession(AttentionConfig config, Diagnostics diagnosti
   config.validate();
   check_executor(config);
   if (const auto* plan = std::get_if<FixedPlan>(&config.method)) impl_->fixed = TilePlan::load(plan->path);
+  impl_->budgets = load_budgets(config.method);
   impl_->config = std::move(config);
   impl_->diagnostics = std::move(diagnostics);
 }
@@ -96,10 +111,13 @@ CallReport AttentionSession::attend(const StepContext& context, const TensorView
   const Workspace::Scope scope(ws);
   PlanSpec spec;
   spec.scale = options.scale;
+  spec.grid = context.grid;
 
   const auto start = Clock::now();
-  const PlanGeometry geometry = plan_geometry(q, k, spec);
   CallReport report;
+  spec.report = &report.selected;
+  const PlanGeometry geometry = plan_geometry(q, k, spec);
+  if (impl_->budgets) spec.keep = impl_->budgets->of_layer(context.layer, geometry.H);
   report.pairs = static_cast<double>(geometry.B) * static_cast<double>(geometry.H) * static_cast<double>(geometry.Sq) *
                  static_cast<double>(geometry.Sk);
   report.reason =

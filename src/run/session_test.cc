@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -172,6 +173,46 @@ TEST(Session, FixedPlans) {
   EXPECT_EQ(session.totals().calls, 1);
   std::filesystem::remove(path);
   EXPECT_THROW(AttentionSession(config_of(FixedPlan{path.string()})), Error);
+}
+
+TEST(Session, BudgetsPerHeadComeFromAFile) {
+  const std::string path = testing::TempDir() + "/budgets_" + std::to_string(::getpid()) + ".json";
+  const auto write = [&](const char* text) { std::ofstream(path) << text; };
+  const auto density = [&](int layer) {
+    AttentionSession session(config_of(SubBlock{.neighbors = false, .budgets = path}));
+    Call call(640, 640);  // 10 key tiles
+    StepContext context;
+    context.layer = layer;
+    context.num_layers = 9;
+    return call.run(session, context).density;
+  };
+  const auto heads = static_cast<int>(Call(640, 640).q.view().size(2));
+  const auto list = [&](const char* share) {
+    std::string text = "[";
+    for (int h = 0; h < heads; ++h) text += std::string(h == 0 ? "" : ", ") + share;
+    return text + "]";
+  };
+  write((R"({"keep": )" + list("0.3") + "}").c_str());
+  EXPECT_NEAR(density(7), 0.3, 1e-12);
+  write((R"({"keep": [)" + list("0.3") + ", " + list("0.5") + "]}").c_str());
+  EXPECT_NEAR(density(1), 0.5, 1e-12);
+  EXPECT_THROW(density(2), Error);  // no such layer
+  for (const char* bad : {"[0.5]", "{}", R"({"keep": []})", R"({"keep": [0]})", R"({"keep": ["a"]})", R"({"keep": [[0.5], 1]})",
+                          R"({"keep": [0.5], "more": 1})", R"({"keep": [0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]})"}) {
+    write(bad);
+    EXPECT_THROW(density(0), Error) << bad;
+  }
+  std::filesystem::remove(path);
+  EXPECT_THROW(density(0), Error);
+}
+
+TEST(Session, ReportsWhatWasAskedAndGiven) {
+  AttentionSession session(config_of(SubBlock{.sparsity = 0.75F, .neighbors = false}));
+  Call call(640, 640);
+  const CallReport report = call.run(session);
+  EXPECT_EQ(report.selected.asked * 10, report.selected.candidates * 3);  // ceil(2.5) of 10 tiles
+  EXPECT_EQ(report.selected.kept, report.selected.asked);
+  EXPECT_NEAR(report.density, 0.3, 1e-12);
 }
 
 TEST(Session, MistakesAreErrorsAtConstruction) {

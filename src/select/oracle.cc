@@ -5,6 +5,7 @@
 
 #include "core/threads.h"
 #include "select/ranking.h"
+#include "select/rows.h"
 #include "select/spec.h"
 #include "select/tile_mass.h"
 #include "winnow/error.h"
@@ -16,60 +17,38 @@ namespace winnow {
 
 namespace {
 
-// Ranking memory of every worker.
-std::uint64_t* allocate_orders(const PlanGeometry& geometry, Workspace& ws) {
-  return ws.allocate<std::uint64_t>(static_cast<std::size_t>(num_threads() * geometry.Gk()));
-}
-
-// f(row, its rules, masses of its valid key tiles, a span of as many integers), in parallel within a head.
+// f(b, h, query tile, masses of its valid key tiles, worker), in parallel within a head.
 template <class F>
 void for_each_row(const TensorView& q, const TensorView& k, const PlanGeometry& geometry, float scale, Workspace& ws, F f) {
   if (geometry.rows() == 0) return;
   TileMass masses(q, k, geometry, scale, ws);
-  std::uint64_t* orders = allocate_orders(geometry, ws);
   for (std::int64_t b = 0; b < geometry.B; ++b) {
     const auto n = static_cast<std::size_t>(geometry.key_tiles(b));
     for (std::int64_t h = 0; h < geometry.H && n > 0; ++h) {
       const float* mass = masses.head(b, h);
-      parallel_for(geometry.Gq(), [&](std::int64_t i, int worker) {
-        f(geometry.row(b, h, i), row_rules(geometry, b, i, false), std::span(mass + i * geometry.Gk(), n),
-          std::span(orders + worker * geometry.Gk(), n));
-      });
+      parallel_for(geometry.Gq(), [&](std::int64_t i, int worker) { f(b, h, i, std::span(mass + i * geometry.Gk(), n), worker); });
     }
   }
 }
 
 }  // namespace
 
-void Oracle::validate() const {
-  const auto in_range = [](float x) { return x > 0.0F && x <= 1.0F; };
-  const bool valid = (in_range(cdf) && density == 0.0F) || (in_range(density) && cdf == 0.0F);
-  if (!valid) {
-    throw Error("config", "cdf, density: expected exactly one of them in (0,1] and the other unset, got cdf " + std::to_string(cdf) +
-                              " and density " + std::to_string(density));
-  }
-}
+void Oracle::validate() const { check_cdf_or_density(cdf, density); }
 
 TilePlan select(const TensorView& q, const TensorView& k, const PlanSpec& spec, const Oracle& options, Workspace& ws) {
   options.validate();
   const PlanGeometry geometry = plan_geometry(q, k, spec);
+  const Budget budget = options.density > 0.0F ? Budget{Budget::Kind::share, options.density} : Budget{Budget::Kind::mass, options.cdf};
+  const RowPolicy policy{budget, options.neighbors, options.means, options.budgets};
   KeptTiles kept(geometry, ws);
   {
     const Workspace::Scope scratch(ws);
-    const float scale = logit_scale(spec.scale, q.size(3));
-    for_each_row(q, k, geometry, scale, ws,
-                 [&](std::int64_t row, const RowRules& rules, std::span<const float> mass, std::span<std::uint64_t> order) {
-                   const std::int64_t n = rules.candidates.size();
-                   const std::int64_t forced = rank_tiles(mass, rules, order);
-                   std::int64_t count = 0;
-                   if (options.cdf > 0.0F) {
-                     count = count_for_mass(mass, rules.candidates, order, forced, options.cdf);
-                   } else {
-                     count = std::max(forced,
-                                      static_cast<std::int64_t>(std::ceil(static_cast<double>(options.density) * static_cast<double>(n))));
-                   }
-                   kept.keep(row, order.first(static_cast<std::size_t>(snap(count, spec.granularity, n))));
+    RowChooser rows(geometry, spec, policy, kept, ws);
+    for_each_row(q, k, geometry, logit_scale(spec.scale, q.size(3)), ws,
+                 [&](std::int64_t b, std::int64_t h, std::int64_t i, std::span<const float> mass, int worker) {
+                   rows.choose(b, h, i, mass, worker);
                  });
+    rows.write_report();
   }
   return kept.plan(geometry, options.means ? Skipped::mean : Skipped::drop, ws);
 }
@@ -92,9 +71,12 @@ Recall plan_recall(const TilePlan& plan, const TensorView& q, const TensorView& 
   };
   auto* rows = ws.allocate<RowRecall>(static_cast<std::size_t>(geometry.rows()));
   std::fill_n(rows, geometry.rows(), RowRecall{});
+  std::uint64_t* orders = ws.allocate<std::uint64_t>(static_cast<std::size_t>(num_threads() * geometry.Gk()));
   for_each_row(q, k, geometry, logit_scale(scale, q.size(3)), ws,
-               [&](std::int64_t row, const RowRules& rules, std::span<const float> mass, std::span<std::uint64_t> order) {
-                 rank_tiles(mass, rules, order);
+               [&](std::int64_t b, std::int64_t h, std::int64_t i, std::span<const float> mass, int worker) {
+                 const std::int64_t row = geometry.row(b, h, i);
+                 const std::span<std::uint64_t> order(orders + worker * geometry.Gk(), mass.size());
+                 rank_tiles(mass, row_rules(geometry, b, i, false), order);
                  const std::span<const std::int32_t> lists[] = {plan.tiles(Tier::refine, row), plan.tiles(Tier::skim, row)};
                  const std::size_t size = lists[0].size() + lists[1].size();
                  const std::span<std::uint64_t> best = order.first(size);

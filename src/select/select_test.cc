@@ -15,6 +15,7 @@
 
 #include "core/numeric.h"
 #include "core/random.h"
+#include "select/select_testing.h"
 #include "select/spec.h"
 #include "select/tile_mass.h"
 #include "winnow/error.h"
@@ -24,19 +25,8 @@
 namespace winnow {
 namespace {
 
-struct Problem {
-  Tensor q, k;
-  Problem(std::int64_t B, std::int64_t Sq, std::int64_t Sk, std::int64_t H, std::int64_t Hk, std::int64_t D, std::uint64_t seed = 1)
-      : q(DType::f32, {B, Sq, H, D}), k(DType::f32, {B, Sk, Hk, D}) {
-    fill_normal({q.as<float>(), static_cast<std::size_t>(q.numel())}, seed, 0);
-    fill_normal({k.as<float>(), static_cast<std::size_t>(k.numel())}, seed, 1);
-    for (std::int64_t i = 0; i < q.numel(); ++i) q.as<float>()[i] *= 4.0F;  // peaked enough for masses to differ
-  }
-};
-
-float at(const TensorView& x, std::int64_t b, std::int64_t s, std::int64_t h, std::int64_t d) {
-  return x.as<float>()[b * x.stride(0) + s * x.stride(1) + h * x.stride(2) + d];
-}
+using testing_select::at;
+using testing_select::Problem;
 
 // Mean-pool masses of one row, in f64.
 std::vector<double> pooled_mass(const TensorView& q, const TensorView& k, const PlanGeometry& g, std::int64_t b, std::int64_t h,

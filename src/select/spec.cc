@@ -24,7 +24,25 @@ void check(const TensorView& x, const char* name) {
   if (x.data == nullptr && x.numel() > 0) throw Error("select", std::string(name) + ": expected data, got null");
 }
 
+void check_keep(std::span<const float> keep, const PlanGeometry& geometry) {
+  const auto n = static_cast<std::int64_t>(keep.size());
+  if (n != 0 && n != geometry.H && n != geometry.rows()) {
+    throw Error("select", "keep: expected " + std::to_string(geometry.H) + " heads or " + std::to_string(geometry.rows()) + " rows, got " +
+                              std::to_string(n));
+  }
+  for (const float share : keep) {
+    if (!(share > 0.0F && share <= 1.0F)) throw Error("select", "keep: expected numbers in (0,1], got " + std::to_string(share));
+  }
+}
+
 }  // namespace
+
+void check_cdf_or_density(float cdf, float density) {
+  const auto in_range = [](float x) { return x > 0.0F && x <= 1.0F; };
+  if ((in_range(cdf) && density == 0.0F) || (in_range(density) && cdf == 0.0F)) return;
+  throw Error("config", "cdf, density: expected exactly one of them in (0,1] and the other unset, got cdf " + std::to_string(cdf) +
+                            " and density " + std::to_string(density));
+}
 
 PlanGeometry plan_geometry(const TensorView& q, const TensorView& k, const PlanSpec& spec) {
   check(q, "q");
@@ -44,6 +62,7 @@ PlanGeometry plan_geometry(const TensorView& q, const TensorView& k, const PlanS
   geometry.key_lengths = spec.key_lengths;
   geometry.validate();
   if (spec.granularity < 1) throw Error("select", "granularity: expected >= 1, got " + std::to_string(spec.granularity));
+  check_keep(spec.keep, geometry);
   if (std::isinf(spec.scale)) throw Error("select", "scale: expected a finite number, got " + std::to_string(spec.scale));
   return geometry;
 }

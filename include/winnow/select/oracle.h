@@ -1,6 +1,8 @@
 // Selection by the true softmax mass.
 #pragma once
 
+#include <string>
+
 #include "winnow/select.h"
 
 namespace winnow {
@@ -10,15 +12,19 @@ namespace winnow {
 struct Oracle {
   static constexpr const char* kName = "oracle";
   // Exactly one of the two is in (0,1]; the other is 0.
-  float cdf = 0.0F;      // smallest set with this share of the true mass, per row
-  float density = 0.0F;  // the ceil(density * Gk) tiles of largest true mass, per row
+  float cdf = 0.0F;        // smallest set with this share of the true mass, per row
+  float density = 0.0F;    // the ceil(density * Gk) tiles of largest true mass, per row
+  bool neighbors = false;  // as in MeanPool; off, so that the choice is the best one
   bool means = false;
+  std::string budgets = {};  // as in MeanPool
   void validate() const;
   template <class Self, class Visit>
   static void options(Self& self, Visit&& visit) {
     visit("cdf", self.cdf);
     visit("density", self.density);
+    visit("neighbors", self.neighbors);
     visit("means", self.means);
+    visit("budgets", self.budgets);
   }
 };
 TilePlan select(const TensorView& q, const TensorView& k, const PlanSpec& spec, const Oracle& options, Workspace& ws);

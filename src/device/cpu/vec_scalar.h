@@ -49,8 +49,9 @@ inline V add(V a, V b) { return {a.x + b.x}; }
 inline V sub(V a, V b) { return {a.x - b.x}; }
 inline V mul(V a, V b) { return {a.x * b.x}; }
 inline V div(V a, V b) { return {a.x / b.x}; }
-inline V fma(V a, V b, V c) { return {a.x * b.x + c.x}; }   // a*b + c; fused where the ISA has it
-inline V max(V a, V b) { return {a.x > b.x ? a.x : b.x}; }  // b if either is NaN
+inline V fma(V a, V b, V c) { return {a.x * b.x + c.x}; }                  // a*b + c; fused where the ISA has it
+inline V fused(V a, V b, V c) { return {__builtin_fmaf(a.x, b.x, c.x)}; }  // rounded once on every ISA; a slow call without the instruction
+inline V max(V a, V b) { return {a.x > b.x ? a.x : b.x}; }                 // b if either is NaN
 inline V min(V a, V b) { return {a.x < b.x ? a.x : b.x}; }
 inline V sqrt(V a) { return {__builtin_sqrtf(a.x)}; }
 inline float sum(V a) { return a.x; }

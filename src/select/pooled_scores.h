@@ -1,0 +1,62 @@
+// Scaled dot products of block means: the estimate that the cheap selectors share.
+#pragma once
+
+#include <cstdint>
+
+#include "prep/block_kernels.h"
+#include "winnow/plan.h"
+#include "winnow/tensor.h"
+
+namespace winnow {
+
+class Workspace;
+
+class PooledScores {
+ public:
+  struct Blocks {
+    std::int64_t queries = 0;  // tokens per query block; divides tile_q
+    // A short last query block is pooled over the last `queries` tokens of the sequence: a mean over few queries is longer, so that
+    // its scores are sharper than those of the blocks beside it and the same cdf would keep too few tiles.
+    bool whole_last = false;
+    std::int64_t cells = 1;       // key blocks per key tile; divides tile_k
+    bool add_log_counts = false;  // ln of a key block's real keys: a softmax over blocks then weighs keys equally
+  };
+  // The geometry has to outlive the object, whose memory comes from `ws`.
+  PooledScores(const TensorView& q, const TensorView& k, const PlanGeometry& geometry, float scale, const Blocks& blocks, Workspace& ws);
+
+  // out[i - begin][c][j] = scale * mean(Q_i) . mean(K_jc) + bias for query blocks [begin, end): rows of `cells` times ld() floats.
+  // Cells without keys have a score below -1e30, tiles past the last one something finite.
+  void rows(std::int64_t b, std::int64_t h, std::int64_t begin, std::int64_t end, float* out) const {
+    kernels_.scores(q_mean(b, h, begin), end - begin, key_head_means(b * key_heads_ + key_head(h)), row(), D_, scale_, bias(b, key_head(h)),
+                    out);
+  }
+  std::int64_t ld() const { return tile_ld_; }
+  std::int64_t row() const { return cells_ * tile_ld_; }
+  std::int64_t query_blocks() const { return query_blocks_; }
+  std::int64_t key_head(std::int64_t h) const { return h / heads_per_group_; }
+  std::int64_t key_heads() const { return key_heads_; }
+  std::int64_t D() const { return D_; }
+  float scale() const { return scale_; }
+
+  float* q_mean(std::int64_t b, std::int64_t h, std::int64_t block) const { return q_means_ + ((b * H_ + h) * query_blocks_ + block) * D_; }
+  // [D, cells, ld] of key head b*Hk + head.
+  const float* key_head_means(std::int64_t index) const { return k_means_ + index * D_ * row(); }
+  // [cells, ld] of a key head, added to the scores.
+  float* bias(std::int64_t b, std::int64_t head) const { return bias_ + (b * key_heads_ + head) * row(); }
+
+ private:
+  std::int64_t H_;
+  std::int64_t key_heads_;
+  std::int64_t heads_per_group_;
+  std::int64_t D_;
+  std::int64_t cells_;
+  std::int64_t tile_ld_;  // padded(Gk)
+  std::int64_t query_blocks_;
+  float scale_;
+  const BlockKernels& kernels_;
+  float* q_means_ = nullptr;        // [B,H,query blocks,D]
+  const float* k_means_ = nullptr;  // [B,Hk,D,cells,ld]
+  float* bias_ = nullptr;           // [B,Hk,cells,ld]
+};
+
+}  // namespace winnow
