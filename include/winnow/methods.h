@@ -16,6 +16,7 @@
 #include "winnow/select/oracle.h"
 #include "winnow/select/sol.h"
 #include "winnow/select/subblock.h"
+#include "winnow/select/window.h"
 #include "winnow/tensor.h"
 
 namespace winnow {
@@ -58,6 +59,7 @@ using Method = std::variant<Dense,        //
                             CosineGate,   //
                             SubBlock,     //
                             Sol,          //
+                            Window,       //
                             Oracle,       //
                             SkipSoftmax,  //
                             FixedPlan>;
