@@ -98,6 +98,8 @@ struct Names {
 };
 TYPED_TEST_SUITE(SelectorContract, AllSelectors, Names);
 
+// SpargeAttn#77, #59, #56, #98 (ragged lengths, fewer than 128 queries, small head dims, grouped heads were refused) and
+// vllm-omni#5865 (cross-attention lost most of its queries).
 TYPED_TEST(SelectorContract, EveryLengthHasAPlanWithoutEmptyRows) {
   const Problem problems[] = {{1, 1, 1, 1, 1, 16},      {1, 63, 63, 2, 1, 16},  {1, 129, 129, 28, 4, 16}, {2, 4033, 4033, 1, 1, 8},
                               {1, 4752, 4752, 1, 1, 8}, {1, 9, 4033, 2, 2, 16}, {2, 640, 65, 2, 2, 72},   {1, 200, 200, 1, 1, 1}};
@@ -211,6 +213,29 @@ TYPED_TEST(SelectorContract, ARepeatedCallTakesNothingFromTheSystem) {
   const std::size_t before = ws.system_allocations();
   run();
   EXPECT_EQ(ws.system_allocations(), before);
+}
+
+// sageattn3 changed its caller's K: the second call with it saw another one.
+TYPED_TEST(SelectorContract, TwoCallsWithTheSameKeysSeeTheSameKeys) {
+  const Problem p(1, 300, 300, 2, 1, 16);
+  const auto copy = [](const Tensor& t) { return std::vector<float>(t.as<float>(), t.as<float>() + t.numel()); };
+  const auto q = copy(p.q);
+  const auto k = copy(p.k);
+  Workspace ws;
+  const TilePlan plan = select(p.q, p.k, spec_of(p), usable<TypeParam>(), ws);
+  EXPECT_EQ(copy(p.q), q);
+  EXPECT_EQ(copy(p.k), k);
+  EXPECT_TRUE(plan == select(p.q, p.k, spec_of(p), usable<TypeParam>(), ws));
+}
+
+// flashinfer#1367: 49152 tokens of 48 heads were too many row blocks for a fixed buffer.
+TYPED_TEST(SelectorContract, MoreThan32768TokensInManyHeads) {
+  const std::int64_t S = std::is_same_v<TypeParam, Oracle> ? 2048 : 49152;  // the oracle's time is quadratic by definition
+  const Problem p(1, S, S, 48, 1, 1);
+  Workspace ws;
+  const TilePlan plan = select(p.q, p.k, spec_of(p), usable<TypeParam>(), ws);
+  EXPECT_EQ(plan.geometry().rows(), 48 * S / 128);
+  EXPECT_FALSE(plan.tiles(Tier::refine, plan.geometry().rows() - 1).empty());
 }
 
 TYPED_TEST(SelectorContract, WrongInputsAreErrors) {
