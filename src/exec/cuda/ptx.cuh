@@ -105,17 +105,10 @@ __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// L2 priorities: K and V are read by every query tile of a head, Q and O once.
-__device__ __forceinline__ std::uint64_t l2_evict_last() {
-  std::uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ __forceinline__ std::uint64_t l2_evict_first() {
-  std::uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
+// L2 priorities: K and V are read by every query tile of a head, Q and O once. The values that createpolicy.fractional gives
+// for the whole of an access; as constants they hold no registers.
+inline constexpr std::uint64_t kEvictLast = 0x14F0000000000000;
+inline constexpr std::uint64_t kEvictFirst = 0x12F0000000000000;
 
 // Box at element coordinates (d, token, head, batch) of a [B,S,H,D] map -> shared memory. Rows outside the tensor are zeros.
 __device__ __forceinline__ void tma_load(void* to, const CUtensorMap* map, std::uint64_t* barrier, int d, int token, int head, int batch,
@@ -127,7 +120,14 @@ __device__ __forceinline__ void tma_load(void* to, const CUtensorMap* map, std::
       : "memory");
 }
 
-// The same into the same place of every CTA in `ctas` (a bit each), completing on each one's own barrier.
+// `bytes` from device to shared memory, all multiples of 16.
+__device__ __forceinline__ void bulk_load(void* to, const void* from, std::uint32_t bytes, std::uint64_t* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(smem_address(to)), "l"(from),
+               "r"(bytes), "r"(smem_address(barrier))
+               : "memory");
+}
+
+// A box into the same place of every CTA in `ctas` (a bit each), completing on each one's own barrier.
 __device__ __forceinline__ void tma_load_multicast(void* to, const CUtensorMap* map, std::uint64_t* barrier, int d, int token, int head,
                                                    int batch, std::uint16_t ctas, std::uint64_t policy) {
   asm volatile(

@@ -58,6 +58,7 @@ template <class C>
 struct Shared {
   alignas(1024) std::uint8_t query[C::kQueryBuffers][C::kOperandBytes];  // Q, later O
   alignas(1024) std::uint8_t ring[C::kSlots][C::kOperandBytes];
+  alignas(16) uint4 mean_bits[C::kMeans ? C::kSlots : 1];  // of the means in a slot: which of them take part
   alignas(8) std::uint64_t full[C::kSlots], empty[C::kSlots];
   std::uint64_t query_full[C::kQueryBuffers], query_empty[C::kQueryBuffers];
   std::uint64_t item_empty[C::kQueryBuffers];
@@ -77,6 +78,7 @@ inline constexpr int kBarTurn = 1;
 inline constexpr int kBarGroup = 3;
 
 inline constexpr float kMeanLog2 = 6;  // log2 of the tokens of a virtual key, kTileK
+inline constexpr int kMeanBytes = 16;  // of mean_bits for a step
 
 // Position in a circular buffer and the parity of its pass.
 template <int kSize>
@@ -146,8 +148,6 @@ __device__ __forceinline__ void load_keys(std::uint8_t* to, const CUtensorMap* m
 template <class C>
 __device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& shared) {
   const bool leader = elect_one();
-  const std::uint64_t keep = l2_evict_last();
-  const std::uint64_t stream = l2_evict_first();
   Cursor<C::kSlots> slot;
   Cursor<C::kQueryBuffers> buffer;
   const int rank = C::kPairs ? cluster_rank() : 0;
@@ -202,21 +202,23 @@ __device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& share
         mbarrier_arrive(full);
       } else {
         mbarrier_arrive_expect(full, C::kOperandBytes);
-        load_operand<C>(shared.query[buffer.index], &args.q, full, it.q0, it.q0 + kBoxRows, it.h, it.b, stream);
+        load_operand<C>(shared.query[buffer.index], &args.q, full, it.q0, it.q0 + kBoxRows, it.h, it.b, kEvictFirst);
       }
     }
     if (it.row < 0) return;
+    __syncwarp();
+    const Item& told = shared.item[buffer.index];  // read from there: a producer has few registers
     buffer.advance();
 
     ListReader reader;
     reader.open(list, n - tail);
-    const int head = it.h / (args.H / args.Hk);
+    const int head = told.h / (args.H / args.Hk);
     int v0 = 0, v1 = 0;  // rows of the step before
-    for (int step = 0; step <= it.steps; ++step) {
+    for (int step = 0; step <= told.steps; ++step) {
       int k0 = 0, k1 = 0;
-      if (step < it.steps) {
-        if (step >= it.list_steps) {
-          k0 = (step - it.list_steps) * kStepKeys;
+      if (step < told.steps) {
+        if (step >= told.list_steps) {
+          k0 = (step - told.list_steps) * kStepKeys;
           k1 = k0 + kBoxRows;
         } else if (step == 0) {
           k0 = tile0 * kTileK;
@@ -227,9 +229,13 @@ __device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& share
         }
         mbarrier_wait(&shared.empty[slot.index], slot.parity ^ 1);
         if (leader) {
-          mbarrier_arrive_expect(&shared.full[slot.index], C::kOperandBytes);
-          const CUtensorMap* map = C::kMeans && step >= it.list_steps ? &args.k_mean : &args.k;
-          load_keys<C>(shared.ring[slot.index], map, &shared.full[slot.index], k0, k1, head, it.b, rank, keep);
+          const bool means = C::kMeans && step >= told.list_steps;
+          mbarrier_arrive_expect(&shared.full[slot.index], C::kOperandBytes + (means ? kMeanBytes : 0));
+          load_keys<C>(shared.ring[slot.index], means ? &args.k_mean : &args.k, &shared.full[slot.index], k0, k1, head, told.b, rank, kEvictLast);
+          if (means) {
+            const std::int64_t word = static_cast<std::int64_t>(told.row) * args.mean_words + (step - told.list_steps) * (kStepKeys / 32);
+            bulk_load(&shared.mean_bits[slot.index], args.mean_bits + word, kMeanBytes, &shared.full[slot.index]);
+          }
         }
         slot.advance();
       }
@@ -237,8 +243,8 @@ __device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& share
         mbarrier_wait(&shared.empty[slot.index], slot.parity ^ 1);
         if (leader) {
           mbarrier_arrive_expect(&shared.full[slot.index], C::kOperandBytes);
-          const CUtensorMap* map = C::kMeans && step > it.list_steps ? &args.v_mean : &args.v;
-          load_keys<C>(shared.ring[slot.index], map, &shared.full[slot.index], v0, v1, head, it.b, rank, keep);
+          const CUtensorMap* map = C::kMeans && step > told.list_steps ? &args.v_mean : &args.v;
+          load_keys<C>(shared.ring[slot.index], map, &shared.full[slot.index], v0, v1, head, told.b, rank, kEvictLast);
         }
         slot.advance();
       }
@@ -280,6 +286,7 @@ struct Consumer {
   std::uint32_t p[kKeySteps][4];
   std::uint32_t query[C::kQueryInRegisters ? kQuerySteps : 1][4];
   RowSoftmax softmax;
+  float limit[2];  // skip test: see set_limits()
 
   __device__ __forceinline__ Consumer(const KernelArgs& a, Shared<C>& sh, int g) : args(a), shared(sh), group(g) {}
 
@@ -359,78 +366,58 @@ struct Consumer {
     for (int i = 0; i < kOutputs; ++i) o[i] *= factor[i / 2 % 2];
   }
 
-  // The 128 bits of a step over means. Read before the step's products are waited for.
-  __device__ __forceinline__ uint4 mean_bits(const Item& it, int step) const {
-    const std::uint32_t* row = args.mean_bits + static_cast<std::int64_t>(it.row) * args.mean_words;
-    return __ldg(reinterpret_cast<const uint4*>(row) + (step - it.list_steps));
-  }
-
-  // Masks of a step that is not full: the first, and those over means.
+  // Masks of a step that is not full: the first, and those over means, whose `bits` came with the keys.
   __device__ __forceinline__ void edit_scores(const Item& it, int step, uint4 bits) {
     if (C::kMeans && step >= it.list_steps) {
-      const int at = (step - it.list_steps) * kStepKeys;
-      const int last = (it.keys - 1) / kTileK;
-      const float fewer = log2f(static_cast<float>(it.keys - last * kTileK)) - kMeanLog2;
-      mask_means(s, bits, last - at, fewer / args.scale_log2);
+      const int fewer = it.keys % kTileK;  // tokens of the last mean, if not as many as of the others
+      if (step + 1 == it.steps && fewer != 0) {
+        add_to_column(s, (it.keys - 1) / kTileK % kStepKeys, (log2f(static_cast<float>(fewer)) - kMeanLog2) / args.scale_log2);
+      }
+      mask_means(s, bits);
     } else if (step == 0 && it.valid < kStepKeys) {
       mask_tail(s, it.valid);
     }
   }
 
-  // s <- probabilities, of scores of virtual keys if kVirtual. `tile`: the maxima of the first kKnown scores. Returns whether o
-  // must be multiplied by `factor`.
-  template <bool kVirtual, int kKnown>
-  __device__ __forceinline__ bool take_probabilities(float (&tile)[2], float (&factor)[2]) {
+  // s <- probabilities, of scores of virtual keys if kVirtual. Returns whether o must be multiplied by `factor`.
+  template <bool kVirtual>
+  __device__ __forceinline__ bool take_probabilities(float (&factor)[2]) {
     bool rescale = false;
     if constexpr (kVirtual) softmax.shift(kMeanLog2, args.scale_log2);
-    if constexpr (C::kTop) {
-      RowSoftmax::raise_tile_max<kKnown, kScores>(s, tile);
-      softmax.raise_top(tile);
-      if constexpr (C::kSafe) rescale = softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
-      if constexpr (C::kSkip) softmax.share_top();
+    if constexpr (C::kSafe) {
+      float tile[2];
+      RowSoftmax::tile_max<kScores>(s, tile);
+      rescale = softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
     }
-    softmax.exponentials(s, args.scale_log2);
+    softmax.template exponentials<C::kTop>(s, args.scale_log2);
     if constexpr (!C::kSafe) rescale = softmax.follow_sums(s, sum_limit<T>(), factor);
     if constexpr (kVirtual) softmax.shift(-kMeanLog2, args.scale_log2);
     return rescale;
   }
 
-  // One step after the first; the probabilities of the step before are in p.
-  template <bool kEdit>
-  __device__ __forceinline__ void step(const Item& it, int index) {
-    uint4 bits{};
-    if constexpr (kEdit) bits = mean_bits(it, index);
-    const int k_slot = slot.index;
-    wait_slot();
-    take_turn();
-    issue_scores(s, k_slot);
-    slot.advance();
-    const int v_slot = slot.index;
-    wait_slot();
-    issue_output(v_slot);
-    slot.advance();
-    pass_turn();
-    wgmma_wait<1>();
-    pin(s);
-    release(k_slot);
-    if constexpr (kEdit) edit_scores(it, index, bits);
-    float tile[2] = {-kInf, -kInf}, factor[2];
-    const bool rescale = take_probabilities<kEdit, 0>(tile, factor);
-    wgmma_wait<0>();
-    pin(o);
-    pin(s);
-    release(v_slot);
-    if (rescale) rescale_output(factor);
-    pack_probabilities(s);
+  // ---- skip test ----
+
+  // Scores below it let the row's step be dropped. Rows past the end are in favour.
+  __device__ __forceinline__ void set_limits(const Item& it) {
+    softmax.share_peak();
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const bool outside = it.q0 + group * 64 + warp() * 16 + lane() / 4 + 8 * r >= args.Sq;
+      limit[r] = outside ? kInf : softmax.top_c(r) / args.scale_log2 + args.skip_below;
+    }
+  }
+  // The peaks were `before`, shared by their quads. They rise rarely.
+  __device__ __forceinline__ void raise_limits(const Item& it, const float (&before)[2]) {
+    if (__any_sync(0xffffffffu, softmax.peak[0] != before[0] || softmax.peak[1] != before[1])) set_limits(it);
   }
 
-  // Whether the whole warpgroup may drop this step. One score that is too large decides against it: a quarter of them mostly
-  // holds one. A warp that is against it leaves a veto and goes on at once: only warps whose own rows would allow it wait for
+  // Whether the whole warpgroup may drop this step. One score that is too large decides against it: a few of them mostly
+  // hold one. A warp that is against it leaves a veto and goes on at once: only warps whose own rows would allow it wait for
   // the others. All warps meet in take_turn() between two votes, so one veto is enough.
-  // tile: maxima, in of nothing, out of at least kSample scores.
-  static constexpr int kSample = kScores / 4;
-  __device__ __forceinline__ bool vote_skip(float (&tile)[2]) {
-    RowSoftmax::raise_tile_max<0, kSample>(s, tile);
+  static constexpr int kSample = 8;
+  __device__ __forceinline__ bool vote_skip() {
+    float tile[2];
+    RowSoftmax::tile_max<kSample>(s, tile);
     bool mine = all_below(tile);
     if (mine) {
       RowSoftmax::raise_tile_max<kSample, kScores>(s, tile);
@@ -448,16 +435,14 @@ struct Consumer {
     return false;
   }
   __device__ __forceinline__ bool all_below(const float (&tile)[2]) const {
-    return __all_sync(0xffffffffu, tile[0] - softmax.top[0] < args.skip_below && tile[1] - softmax.top[1] < args.skip_below);
+    return __all_sync(0xffffffffu, tile[0] < limit[0] && tile[1] < limit[1]);
   }
 
-  // The same with the skip test. A dropped step leaves nothing in p (`pending` false): the P V that would follow is not
-  // issued (it would add the probabilities of an older step again), and the V tile is only waited for and given back, so that
-  // the ring stays in step. Uniform in the warpgroup.
-  template <bool kEdit>
-  __device__ __forceinline__ void step_or_skip(const Item& it, int index) {
-    uint4 bits{};
-    if constexpr (kEdit) bits = mean_bits(it, index);
+  // One step after the first. Without skip test, the probabilities of the step before are in p. A dropped step leaves nothing
+  // there (`pending` false): the P V that would follow is not issued (it would add the probabilities of an older step again),
+  // and the V tile is only waited for and given back, so that the ring stays in step. Uniform in the warpgroup.
+  template <bool kVirtual>
+  __device__ __forceinline__ void step(const Item& it, int index) {
     const int k_slot = slot.index;
     wait_slot();
     take_turn();
@@ -466,7 +451,8 @@ struct Consumer {
     const int v_slot = slot.index;
     wait_slot();
     slot.advance();
-    if (pending) {
+    const bool add = !C::kSkip || pending;
+    if (add) {
       issue_output(v_slot);
       pass_turn();
       wgmma_wait<1>();
@@ -476,67 +462,59 @@ struct Consumer {
       wgmma_wait<0>();
     }
     pin(s);
+    uint4 bits{};
+    if constexpr (kVirtual) bits = shared.mean_bits[k_slot];
     release(k_slot);
-    if constexpr (kEdit) edit_scores(it, index, bits);
-    float tile[2] = {-kInf, -kInf}, factor[2];
-    const bool skip = !kEdit && vote_skip(tile);  // means are never skipped
-    constexpr int kKnown = kEdit ? 0 : kSample;
-    bool rescale = false;
-    if (!skip) rescale = take_probabilities<kEdit, kKnown>(tile, factor);
+    if constexpr (kVirtual) edit_scores(it, index, bits);
+    bool keep = true, rescale = false;
+    if constexpr (C::kSkip && !kVirtual) keep = !vote_skip();  // means are never skipped
+    float factor[2];
+    const float before[2] = {softmax.peak[0], softmax.peak[1]};
+    if (keep) rescale = take_probabilities<kVirtual>(factor);
     wgmma_wait<0>();
     pin(o);
     pin(s);
-    if (pending) release(v_slot);
-    if (!skip) {
+    if (add) release(v_slot);
+    if (keep) {
       if (rescale) rescale_output(factor);
       pack_probabilities(s);
+      if constexpr (C::kSkip && !kVirtual) raise_limits(it, before);
     }
-    pending = !skip;
-    skipped += skip && it.q0 + group * 64 < args.Sq;
+    if constexpr (C::kSkip) {
+      pending = keep;
+      skipped += !keep && it.q0 + group * 64 < args.Sq;
+    }
   }
 
   __device__ __forceinline__ void row(const Item& it) {
+    const bool virtual_keys = C::kMeans && it.list_steps == 0;
     wait_slot();
     issue_scores(s, slot.index);
     retire_store();
     wgmma_wait<0>();
     pin(s);
+    const uint4 bits = virtual_keys ? shared.mean_bits[slot.index] : uint4{};
     release(slot.index);
     slot.advance();
-    edit_scores(it, 0, C::kMeans && it.list_steps == 0 ? mean_bits(it, 0) : uint4{});
-    const bool virtual_keys = C::kMeans && it.list_steps == 0;
+    edit_scores(it, 0, bits);
     if (virtual_keys) softmax.shift(kMeanLog2, args.scale_log2);
     // The reference starts at the true maximum.
     float tile[2], factor[2];
-    RowSoftmax::tile_max(s, tile);
-    softmax.raise_top(tile);
+    RowSoftmax::tile_max<kScores>(s, tile);
     softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
     if constexpr (!C::kSafe) softmax.require_reference();
-    softmax.exponentials(s, args.scale_log2);
+    softmax.template exponentials<C::kTop>(s, args.scale_log2);
     if (virtual_keys) softmax.shift(-kMeanLog2, args.scale_log2);
-    if constexpr (C::kSkip) {
-      softmax.share_top();
-      // Rows past the end are in favour.
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        if (it.q0 + group * 64 + warp() * 16 + lane() / 4 + 8 * r >= args.Sq) softmax.top[r] = kInf;
-      }
-    }
     pack_probabilities(s);
-    int index = 1;
     if constexpr (C::kSkip) {
+      set_limits(it);
       pending = true;
-      const bool counted = it.q0 + group * 64 < args.Sq;
-      if (counted) tested += it.list_steps;
-      for (; index < it.list_steps; ++index) step_or_skip<false>(it, index);
-      if constexpr (C::kMeans) {
-        for (; index < it.steps; ++index) step_or_skip<true>(it, index);
-      }
-    } else {
-      for (; index < it.list_steps; ++index) step<false>(it, index);
-      if constexpr (C::kMeans) {
-        for (; index < it.steps; ++index) step<true>(it, index);
-      }
+      if (it.q0 + group * 64 < args.Sq) tested += it.list_steps;
+    }
+    int index = 1;
+    for (; index < it.list_steps; ++index) step<false>(it, index);
+    if constexpr (C::kMeans) {
+      for (; index < it.steps; ++index) step<true>(it, index);
     }
     wait_slot();
     if (!C::kSkip || pending) {
@@ -571,7 +549,7 @@ struct Consumer {
           }
           if (C::kTop && args.inv_l != nullptr) {
             args.inv_l[it.b * args.inv_l_stride_b + it.h * args.inv_l_stride_h + q * args.inv_l_stride_s] =
-                softmax.inv_l(r, args.scale_log2);
+                softmax.inv_l(r);
           }
         }
       }

@@ -18,6 +18,10 @@ __device__ __forceinline__ float quad_sum(float x) {
   x += __shfl_xor_sync(0xffffffffu, x, 1);
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
+// Of numbers that are not negative, which compare as integers do: one instruction for two numbers more.
+__device__ __forceinline__ float max_nonnegative(float a, float b, float c) {
+  return __int_as_float(__vimax3_s32(__float_as_int(a), __float_as_int(b), __float_as_int(c)));
+}
 
 // Scores are raw q.k products; c = scale * log2(e) turns them into exponents of 2.
 //
@@ -29,15 +33,15 @@ __device__ __forceinline__ float quad_sum(float x) {
 struct RowSoftmax {
   float reference[2];    // the maximum that it was last set to, the same in the four lanes of a quad; -inf: none yet
   float reference_c[2];  // the reference as an exponent of 2; 0 while there is none
-  float top[2];          // this lane's part of the true maximum
   float sum[2];          // this lane's part of sum exp2(c * score - reference_c)
+  float peak[2];         // and of the largest of these exponentials: where the true maximum is
   bool lost;             // the sums have overflowed
 
   __device__ __forceinline__ void reset() {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      reference[r] = top[r] = -kInf;
-      reference_c[r] = sum[r] = 0.f;
+      reference[r] = -kInf;
+      reference_c[r] = sum[r] = peak[r] = 0.f;
     }
     lost = false;
   }
@@ -54,22 +58,21 @@ struct RowSoftmax {
     tile[0] = fmaxf(part[0], part[1]);
     tile[1] = fmaxf(part[2], part[3]);
   }
-  template <int kN>
+  // tile <- maxima of the first kEnd scores.
+  template <int kEnd, int kN>
   static __device__ __forceinline__ void tile_max(const float (&s)[kN], float (&tile)[2]) {
     tile[0] = s[0];
     tile[1] = s[2];
-    raise_tile_max<0, kN>(s, tile);
+    raise_tile_max<0, kEnd>(s, tile);
   }
 
-  __device__ __forceinline__ void raise_top(const float (&tile)[2]) {
+  // Every lane of a quad learns the row's peak.
+  __device__ __forceinline__ void share_peak() {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) top[r] = fmaxf(top[r], tile[r]);
+    for (int r = 0; r < 2; ++r) peak[r] = quad_max(peak[r]);
   }
-  // Every lane of a quad learns the row's maximum.
-  __device__ __forceinline__ void share_top() {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) top[r] = quad_max(top[r]);
-  }
+  // The row's true maximum as an exponent of 2, once the peak is shared; -inf: no finite score yet.
+  __device__ __forceinline__ float top_c(int r) const { return log2f(peak[r]) + reference_c[r]; }
 
   // `tile`: this lane's part of the tile's maxima. Returns whether sums were rescaled: O must then be multiplied by `factor`.
   // The answer is the same in the whole warp.
@@ -81,6 +84,7 @@ struct RowSoftmax {
       const float next_c = next == -kInf ? 0.f : next * c;
       factor[r] = reference[r] == -kInf ? 0.f : ex2(reference_c[r] - next_c);
       sum[r] *= factor[r];
+      peak[r] *= factor[r];
       reference[r] = next;
       reference_c[r] = next_c;
     }
@@ -99,6 +103,7 @@ struct RowSoftmax {
       factor[r] = __int_as_float((127 - exponent) << 23);
       reference_c[r] += static_cast<float>(exponent);
       sum[r] *= factor[r];
+      peak[r] *= factor[r];
     }
 #pragma unroll
     for (int i = 0; i < kN; ++i) s[i] *= factor[i / 2 % 2];
@@ -112,13 +117,12 @@ struct RowSoftmax {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       reference[r] -= log2_weight / c;
-      top[r] -= log2_weight / c;
       reference_c[r] -= log2_weight;
     }
   }
 
-  // s <- exp2(c * s - reference_c), and its sums.
-  template <int kN>
+  // s <- exp2(c * s - reference_c), and its sums; with kPeak, its peaks.
+  template <bool kPeak, int kN>
   __device__ __forceinline__ void exponentials(float (&s)[kN], float c) {
 #pragma unroll
     for (int i = 0; i < kN; i += 4) {
@@ -127,6 +131,10 @@ struct RowSoftmax {
         s[i + j] = ex2(fmaf(s[i + j], c, -reference_c[j / 2]));
         sum[j / 2] += s[i + j];
       }
+      if constexpr (kPeak) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) peak[r] = max_nonnegative(peak[r], s[i + 2 * r], s[i + 2 * r + 1]);
+      }
     }
   }
 
@@ -134,7 +142,7 @@ struct RowSoftmax {
   __device__ __forceinline__ void finish() {
 #pragma unroll
     for (int r = 0; r < 2; ++r) sum[r] = quad_sum(sum[r]);
-    share_top();
+    share_peak();
   }
   // 1 / sum, 0 for a row without keys.
   __device__ __forceinline__ float normaliser(int r) const { return sum[r] == 0.f ? 0.f : 1.f / sum[r]; }
@@ -142,9 +150,8 @@ struct RowSoftmax {
     constexpr float kLn2 = 0.6931471805599453f;
     return sum[r] == 0.f ? -kInf : (reference_c[r] + log2f(sum[r])) * kLn2;
   }
-  __device__ __forceinline__ float inv_l(int r, float c) const {
-    return sum[r] == 0.f ? 0.f : 1.f / (sum[r] * ex2(fmaf(-top[r], c, reference_c[r])));
-  }
+  // 1 / l, l relative to the true maximum.
+  __device__ __forceinline__ float inv_l(int r) const { return sum[r] == 0.f ? 0.f : peak[r] / sum[r]; }
 };
 
 // Columns from `valid` on take no part. Lane t of a quad holds columns 8 * i + 2 * t + {0, 1}.
@@ -160,24 +167,27 @@ __device__ __forceinline__ void mask_tail(float (&s)[kN], int valid) {
   }
 }
 
-// Scores of virtual keys: those without a bit take no part. `bits`: 128 columns. The number of tokens that a virtual key
-// stands for is in the reference (RowSoftmax::shift) but for the last one, in column `tail`, whose `tail_bias` is added here.
 template <int kN>
-__device__ __forceinline__ void mask_means(float (&s)[kN], uint4 bits, int tail, float tail_bias) {
-  const int shift = 2 * static_cast<int>(threadIdx.x % 4);
-  const std::uint32_t words[4] = {bits.x >> shift, bits.y >> shift, bits.z >> shift, bits.w >> shift};
-  if (tail < 2 * kN) {
+__device__ __forceinline__ void add_to_column(float (&s)[kN], int column, float x) {
+  const int mine = column - 2 * static_cast<int>(threadIdx.x % 4);
 #pragma unroll
-    for (int i = 0; i < kN / 4; ++i) {
+  for (int i = 0; i < kN / 4; ++i) {
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        if (8 * i + e == tail - shift) {
-          s[4 * i + e] += tail_bias;
-          s[4 * i + 2 + e] += tail_bias;
-        }
+    for (int e = 0; e < 2; ++e) {
+      if (8 * i + e == mine) {
+        s[4 * i + e] += x;
+        s[4 * i + 2 + e] += x;
       }
     }
   }
+}
+
+// Scores of virtual keys: those without a bit take no part. `bits`: 128 columns. The number of tokens that a virtual key
+// stands for is in the reference (RowSoftmax::shift).
+template <int kN>
+__device__ __forceinline__ void mask_means(float (&s)[kN], uint4 bits) {
+  const int shift = 2 * static_cast<int>(threadIdx.x % 4);
+  const std::uint32_t words[4] = {bits.x >> shift, bits.y >> shift, bits.z >> shift, bits.w >> shift};
 #pragma unroll
   for (int i = 0; i < kN / 4; ++i) {
 #pragma unroll
