@@ -1,9 +1,12 @@
 """Times the CUDA attention kernel beside its peers in one process. Run on the GPU machine:
 
-    python3 bench/attend_gpu.py LIBRARY [LIBRARY ...] [--cases=dense,sparse,...] [--rounds=5] [--json=FILE] [--commit=HASH]
+    python3 bench/attend_gpu.py LIBRARY [LIBRARY ...] [--cases=dense,sparse,...] [--rounds=5] [--json=FILE] [--commit=HASH] [--fa3=FILE]
 
-Random data; methods take turns in blocks of calls, see measure(); the median call is printed. TFLOP/s count 4 * D per computed query-key pair. Several libraries compare variants of the kernel.
+Random data; methods take turns in blocks of calls, see measure(); the median call is printed. TFLOP/s count 4 * D per computed
+query-key pair. Several libraries compare variants of the kernel. --fa3: a shared library with FlashAttention-3's bf16 forward
+behind the C function that Fa3 calls.
 """
+import ctypes
 import json
 import math
 import os
@@ -32,7 +35,6 @@ def energy():
     import pynvml
     pynvml.nvmlInit()
     return pynvml.nvmlDeviceGetTotalEnergyConsumption(pynvml.nvmlDeviceGetHandleByIndex(0)) / 1e3
-
 
 
 def measure(methods):
@@ -89,6 +91,30 @@ def sdpa(backend, q, k, v):
     return f
 
 
+class Fa3:
+    """int fa3_forward(q, k, v, out, lse, B, Sq, Sk, H, Hk, D, strides, scale, stream): tensors [B,S,H,D] bf16, lse [B,H,Sq] f32,
+    strides: int64 batch, token, head of q, k, v, out. Returns 0."""
+
+    def __init__(self, path):
+        self.forward = ctypes.CDLL(path).fa3_forward
+
+    def method(self, q, k, v):
+        (B, S, H, D), P = q.shape, ctypes.c_void_p
+        out, lse = torch.empty_like(q), torch.empty(B, H, S, device="cuda")
+        strides = (ctypes.c_int64 * 12)(*[t.stride(i) for t in (q, k, v, out) for i in range(3)])
+
+        def f():
+            stream = torch.cuda.current_stream().cuda_stream
+            if self.forward(*[P(t.data_ptr()) for t in (q, k, v, out, lse)], B, S, k.shape[1], H, k.shape[2], D, strides,
+                            ctypes.c_float(D ** -0.5), P(stream)) != 0:
+                raise RuntimeError("fa3_forward failed")
+            return out
+        return f
+
+
+fa3 = Fa3(options["--fa3"]) if "--fa3" in options else None
+
+
 def random_keep(B, H, Gq, Gk, density):
     """The same number of key tiles in every row, at random places."""
     n = max(1, round(density * Gk))
@@ -102,33 +128,46 @@ def case_gemm(libs):
     record("gemm-8192", dict(M=8192, N=8192, K=8192), "cublas", 1, ms, 2 * 8192 ** 3, "cublas", 1)
 
 
-def case_dense(libs, name="dense", B=1, S=32768, H=24, D=128, dtype=torch.bfloat16, peers=True):
-    q, k, v = inputs(B, S, H, D, dtype)
-    flop = 4 * B * H * S * S * D
-    shape = dict(B=B, S=S, H=H, D=D)
+def winnow_methods(libs, q, k, v, suffix="", inv_l=None):
+    B, S, H, D = q.shape
     methods = {}
     for m, lib in libs.items():
-        out = torch.empty_like(q)
-        call = lib.call(q, k, v, out, Plan(lib, None, B, H, S, S, D))
-        methods[m] = lambda lib=lib, call=call, out=out: lib.run(call)
-        if name == "dense":
-            inv_l = torch.empty(B, H, S, device="cuda")
-            methods[m + " with 1/l"] = lambda lib=lib, c=lib.call(q, k, v, out, Plan(lib, None, B, H, S, S, D), inv_l=inv_l), x=inv_l: lib.run(c)
-    if peers:
-        methods["cudnn"] = sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v)
-        methods["fa2"] = sdpa(SDPBackend.FLASH_ATTENTION, q, k, v)
-    times = measure(methods)
-    versus = "cudnn" if peers else next(iter(libs))
+        plan, out = Plan(lib, None, B, H, S, S, D), torch.empty_like(q)
+        methods[m + suffix] = lambda lib=lib, c=lib.call(q, k, v, out, plan, inv_l=inv_l), x=(plan, out): lib.run(c)
+    return methods
+
+
+def peer_methods(q, k, v):
+    peers = {"cudnn": sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v), "fa2": sdpa(SDPBackend.FLASH_ATTENTION, q, k, v)}
+    if fa3 is not None and q.dtype == torch.bfloat16:
+        peers["fa3"] = fa3.method(q, k, v)
+        ours = torch.empty_like(q)  # the entry point computes the same function
+        lib = Library(next(a for a in sys.argv[1:] if not a.startswith("--")))
+        lib.run(lib.call(q, k, v, ours, Plan(lib, None, q.shape[0], q.shape[2], q.shape[1], q.shape[1], q.shape[3])))
+        difference = ((peers["fa3"]().float() - ours.float()).norm() / ours.float().norm()).item()
+        if not difference < 1e-2:
+            raise RuntimeError(f"fa3 differs from winnow by {difference}")
+    return peers
+
+
+def case_dense(libs, name="dense", B=1, S=32768, H=24, D=128, dtype=torch.bfloat16):
+    q, k, v = inputs(B, S, H, D, dtype)
+    methods = winnow_methods(libs, q, k, v)
+    if name == "dense":
+        methods |= winnow_methods(libs, q, k, v, " with 1/l", torch.empty(B, H, S, device="cuda"))
+    times = measure(methods | peer_methods(q, k, v))
     for m, ms in times.items():
-        record(name, shape, m, 1, ms, flop, versus, times[versus] / ms)
+        case, method = (name + "-inv-l", m[:-9]) if m.endswith(" with 1/l") else (name, m)
+        record(case, dict(B=B, S=S, H=H, D=D), method, 1, ms, 4 * B * H * S * S * D, "cudnn", times["cudnn"] / ms)
 
 
 def case_burst(libs, B=1, S=32768, H=24, D=128):
     """Single calls on a rested card, 0.1 s apart: the clock stays high. What most published numbers measure."""
     q, k, v = inputs(B, S, H, D)
-    methods = {m: (lambda lib=lib, c=lib.call(q, k, v, out, plan), x=(plan, out): lib.run(c))
-               for m, lib in libs.items() for out, plan in [(torch.empty_like(q), Plan(lib, None, B, H, S, S, D))]}
+    methods = winnow_methods(libs, q, k, v)
     methods["cudnn"] = sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v)
+    if fa3 is not None:
+        methods["fa3"] = fa3.method(q, k, v)
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     methods["cublas"] = lambda: a @ b
     times = {m: [] for m in methods}
@@ -187,13 +226,24 @@ def case_sparse(libs, densities=(0.5, 0.25, 0.10, 0.05), B=1, S=32768, H=24, D=1
                 continue
             base = (m if m in libs else next(iter(libs))) + "-dense"
             ratio = (times[base] * share) / ms  # over kept tiles, against our dense rate
-            record(name, shape, m, share, ms, flop, "winnow dense rate", ratio)
+            record(name, shape, m, share, ms, flop, "winnow, dense rate", ratio)
 
 
-def case_ragged(libs):
-    for S, H in ((32760, 24), (32768, 24)):
-        case_dense(libs, f"ragged-{S}", 1, S, H, 128, peers=False)
-    case_dense(libs, "long-75600", 1, 75600, 8, 128)
+def case_ragged(libs, D=128):
+    """Lengths that are no multiple of a tile, against the rate of one that is."""
+    sizes = ((32768, 24), (32760, 24), (75600, 8))
+    methods = {}
+    for S, H in sizes:
+        methods |= winnow_methods(libs, *inputs(1, S, H, D), suffix=f" {S}")
+    times = measure(methods)
+    for m in libs:
+        rate = {S: H * S * S / times[f"{m} {S}"] for S, H in sizes}
+        for S, H in sizes[1:]:
+            record("ragged", dict(B=1, S=S, H=H, D=D), m, 1, times[f"{m} {S}"], 4 * H * S * S * D, "winnow, S 32768", rate[S] / rate[32768])
+
+
+def case_long(libs):
+    case_dense(libs, "dense-75600", 1, 75600, 8, 128)
 
 
 def case_short(libs):
@@ -209,24 +259,41 @@ def case_f16(libs):
     case_dense(libs, "dense-f16", 1, 32768, 24, 128, torch.float16)
 
 
-def case_means(libs, B=1, S=32768, H=24, D=128):
-    q, k, v = inputs(B, S, H, D)
-    shape = dict(B=B, S=S, H=H, D=D)
-    k_mean, v_mean = key_means(k), key_means(v)
-    for density in (0.25, 0.10):
-        keep = random_keep(B, H, S // TILE_Q, S // TILE_K, density)
-        methods = {}
+def paired(methods, calls):
+    """{name: function} -> {name: mean ms}, the methods taking turns in a new random order each time: differences of a percent of
+    a call are measured to a few percent of themselves."""
+    events = []
+    names = list(methods)
+    for _ in range(calls):
+        random.shuffle(names)
+        for name in names:
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            methods[name]()
+            end.record()
+            events.append((name, begin, end))
+    torch.cuda.synchronize()
+    measured = events[len(events) // 4:]
+    return {m: statistics.mean([a.elapsed_time(b) for name, a, b in measured if name == m]) for m in methods}
+
+
+def case_means(libs, B=1, H=24, D=128):
+    """What means cost, in units of as many listed keys: the same lists without them, with them, and with as many keys more."""
+    for Sq, Sk, listed in ((32768, 32768, 128), (32768, 32768, 51), (32760, 32760, 128), (8192, 131072, 52)):
+        q, k, v = (torch.randn(B, S, H, D, device="cuda", dtype=torch.bfloat16) for S in (Sq, Sk, Sk))
+        k_mean, v_mean = key_means(k), key_means(v)
+        Gq, Gk = ceil_div(Sq, TILE_Q), ceil_div(Sk, TILE_K)
+        order = torch.rand(B, H, Gq, Gk, device="cuda").argsort(-1)
+        more = ceil_div(Gk, TILE_K)
         for m, lib in libs.items():
             out = torch.empty_like(q)
-            drop, mean = Plan(lib, keep, B, H, S, S, D), Plan(lib, keep, B, H, S, S, D, means=True)
-            methods[m + " drop"] = lambda lib=lib, c=lib.call(q, k, v, out, drop), x=(drop, out): lib.run(c)
-            methods[m + " means"] = lambda lib=lib, c=lib.call(q, k, v, out, mean, None, k_mean, v_mean), x=(mean, out): lib.run(c)
-        times = measure(methods)
-        for m in libs:
-            # Cost of the virtual keys in units of as many listed keys.
-            listed, virtual = density * S, S / TILE_K
-            cost = (times[m + " means"] / times[m + " drop"] - 1) * listed / virtual
-            record("means", shape, m, density, times[m + " means"], 4 * B * H * S * D * (listed + virtual), "its tiles' cost", cost)
+            plans = {"drop": Plan(lib, order < listed, B, H, Sq, Sk, D), "means": Plan(lib, order < listed, B, H, Sq, Sk, D, means=True),
+                     "more": Plan(lib, order < listed + more, B, H, Sq, Sk, D)}
+            means = {"means": (k_mean, v_mean)}
+            ms = paired({n: lambda c=lib.call(q, k, v, out, p, None, *means.get(n, (None, None))): lib.run(c) for n, p in plans.items()}, 48)
+            flop = 4 * B * H * Sq * D * (listed * TILE_K + Gk)
+            record("means", dict(B=B, S=Sk, H=H, D=D), m, listed / Gk, ms["means"], flop, "its tiles' cost",
+                   (ms["means"] - ms["drop"]) / (ms["more"] - ms["drop"]), Sq=Sq)
 
 
 def case_skip(libs, B=1, S=32768, H=24, D=128):
@@ -251,12 +318,12 @@ def case_skip(libs, B=1, S=32768, H=24, D=128):
         times = measure(methods)
         for m in libs:
             tested, skipped = granules[m].tolist()
-            record(f"skip-{share}", shape, m, 1 - skipped / tested / 2, times[m], flop, "dense", times[m + " off"] / times[m],
+            record(f"skip-{share}", shape, m, 1 - skipped / tested / 2, times[m], flop, "winnow, dense", times[m + " off"] / times[m],
                    skipped=round(skipped / tested, 3))
 
 
-CASES = dict(gemm=case_gemm, dense=case_dense, burst=case_burst, sparse=case_sparse, ragged=case_ragged, short=case_short, d64=case_d64, f16=case_f16,
-             means=case_means, skip=case_skip)
+CASES = dict(gemm=case_gemm, dense=case_dense, burst=case_burst, sparse=case_sparse, ragged=case_ragged, long=case_long, short=case_short,
+             d64=case_d64, f16=case_f16, means=case_means, skip=case_skip)
 
 
 def main():
@@ -264,7 +331,7 @@ def main():
     names = ["winnow"] if len(paths) == 1 else [os.path.splitext(os.path.basename(p))[0] for p in paths]
     libs = {n: Library(p) for n, p in zip(names, paths)}
     torch.manual_seed(0)
-    for case in options.get("--cases", "gemm,dense,burst,f16,d64,ragged,short,means,skip,sparse").split(","):
+    for case in options.get("--cases", "gemm,dense,burst,f16,d64,ragged,long,short,means,skip,sparse").split(","):
         try:
             CASES[case](libs)
         except Exception as e:  # one peer that does not run must not cost the other cases

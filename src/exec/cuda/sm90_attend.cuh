@@ -286,7 +286,7 @@ struct Consumer {
   std::uint32_t p[kKeySteps][4];
   std::uint32_t query[C::kQueryInRegisters ? kQuerySteps : 1][4];
   RowSoftmax softmax;
-  float limit[2];  // skip test: see set_limits()
+  float limit[2], known[2];  // skip test: see set_limits()
 
   __device__ __forceinline__ Consumer(const KernelArgs& a, Shared<C>& sh, int g) : args(a), shared(sh), group(g) {}
 
@@ -402,26 +402,25 @@ struct Consumer {
     softmax.share_peak();
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
+      known[r] = softmax.peak[r];
       const bool outside = it.q0 + group * 64 + warp() * 16 + lane() / 4 + 8 * r >= args.Sq;
       limit[r] = outside ? kInf : softmax.top_c(r) / args.scale_log2 + args.skip_below;
     }
   }
-  // The peaks were `before`, shared by their quads. They rise rarely.
-  __device__ __forceinline__ void raise_limits(const Item& it, const float (&before)[2]) {
-    if (__any_sync(0xffffffffu, softmax.peak[0] != before[0] || softmax.peak[1] != before[1])) set_limits(it);
+  // After a step that was kept: its peaks rise rarely.
+  __device__ __forceinline__ void raise_limits(const Item& it) {
+    if (__any_sync(0xffffffffu, softmax.peak[0] != known[0] || softmax.peak[1] != known[1])) set_limits(it);
   }
 
   // Whether the whole warpgroup may drop this step. One score that is too large decides against it: a few of them mostly
   // hold one. A warp that is against it leaves a veto and goes on at once: only warps whose own rows would allow it wait for
   // the others. All warps meet in take_turn() between two votes, so one veto is enough.
-  static constexpr int kSample = 8;
   __device__ __forceinline__ bool vote_skip() {
-    float tile[2];
-    RowSoftmax::tile_max<kSample>(s, tile);
-    bool mine = all_below(tile);
+    bool mine = all_below({s[0], s[2]});
     if (mine) {
-      RowSoftmax::raise_tile_max<kSample, kScores>(s, tile);
-      mine = all_below(tile);
+      float tile[2];
+      RowSoftmax::tile_max<kScores>(s, tile);
+      mine = all_below({tile[0], tile[1]});
     }
     volatile int& veto = shared.veto[group];
     ++votes;
@@ -434,8 +433,8 @@ struct Consumer {
     bar_arrive(kBarGroup + group, 128);
     return false;
   }
-  __device__ __forceinline__ bool all_below(const float (&tile)[2]) const {
-    return __all_sync(0xffffffffu, tile[0] < limit[0] && tile[1] < limit[1]);
+  __device__ __forceinline__ bool all_below(float2 scores) const {
+    return __all_sync(0xffffffffu, scores.x < limit[0] && scores.y < limit[1]);
   }
 
   // One step after the first. Without skip test, the probabilities of the step before are in p. A dropped step leaves nothing
@@ -455,6 +454,7 @@ struct Consumer {
     if (add) {
       issue_output(v_slot);
       pass_turn();
+      if constexpr (C::kSkip) raise_limits(it);
       wgmma_wait<1>();
     } else {
       pass_turn();
@@ -469,7 +469,6 @@ struct Consumer {
     bool keep = true, rescale = false;
     if constexpr (C::kSkip && !kVirtual) keep = !vote_skip();  // means are never skipped
     float factor[2];
-    const float before[2] = {softmax.peak[0], softmax.peak[1]};
     if (keep) rescale = take_probabilities<kVirtual>(factor);
     wgmma_wait<0>();
     pin(o);
@@ -478,7 +477,6 @@ struct Consumer {
     if (keep) {
       if (rescale) rescale_output(factor);
       pack_probabilities(s);
-      if constexpr (C::kSkip && !kVirtual) raise_limits(it, before);
     }
     if constexpr (C::kSkip) {
       pending = keep;
