@@ -31,7 +31,7 @@ define need
 	else echo "not a Debian machine: this needs the equivalents of $(1)"; fi
 endef
 
-.PHONY: build demo test bench sanitize fuzz format check check-format check-layers check-portable check-cuda clang deps clean
+.PHONY: build demo test bench sanitize fuzz format check check-format check-layers check-portable check-table check-cuda clang deps clean
 deps:
 	$(call need,$(PACKAGES))
 
@@ -71,7 +71,7 @@ format:
 	$(call need,clang-format-14)
 	clang-format-14 -i $(SOURCES)
 
-check: check-format check-layers check-portable
+check: check-format check-layers check-portable check-table
 
 check-format:
 	$(call need,clang-format-14)
@@ -79,6 +79,10 @@ check-format:
 
 check-layers:
 	python3 tools/check_layers.py
+
+# README's GPU table is the one of the results.
+check-table:
+	python3 tools/performance_table.py --check
 
 # The portable path, compiled for a machine without x86 intrinsics.
 check-portable:

@@ -231,7 +231,8 @@ __device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& share
         if (leader) {
           const bool means = C::kMeans && step >= told.list_steps;
           mbarrier_arrive_expect(&shared.full[slot.index], C::kOperandBytes + (means ? kMeanBytes : 0));
-          load_keys<C>(shared.ring[slot.index], means ? &args.k_mean : &args.k, &shared.full[slot.index], k0, k1, head, told.b, rank, kEvictLast);
+          load_keys<C>(shared.ring[slot.index], means ? &args.k_mean : &args.k, &shared.full[slot.index], k0, k1, head, told.b, rank,
+                       kEvictLast);
           if (means) {
             const std::int64_t word = static_cast<std::int64_t>(told.row) * args.mean_words + (step - told.list_steps) * (kStepKeys / 32);
             bulk_load(&shared.mean_bits[slot.index], args.mean_bits + word, kMeanBytes, &shared.full[slot.index]);
@@ -546,8 +547,7 @@ struct Consumer {
             args.lse[it.b * args.lse_stride_b + it.h * args.lse_stride_h + q * args.lse_stride_s] = softmax.lse(r);
           }
           if (C::kTop && args.inv_l != nullptr) {
-            args.inv_l[it.b * args.inv_l_stride_b + it.h * args.inv_l_stride_h + q * args.inv_l_stride_s] =
-                softmax.inv_l(r);
+            args.inv_l[it.b * args.inv_l_stride_b + it.h * args.inv_l_stride_h + q * args.inv_l_stride_s] = softmax.inv_l(r);
           }
         }
       }
