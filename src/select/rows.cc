@@ -63,13 +63,15 @@ std::int64_t RowChooser::count(std::int64_t row, std::int64_t h, std::span<const
 
 std::int64_t RowChooser::count_for_log_mass(std::span<const float> scores, const RowRules& rules, std::int64_t forced,
                                             const Scratch& scratch) const {
+  const auto begin = static_cast<std::size_t>(rules.candidates.begin);
+  const std::span<const float> candidates = scores.subspan(begin, static_cast<std::size_t>(rules.candidates.size()));
   float largest = -std::numeric_limits<float>::infinity();
-  for (const float score : scores) {
+  for (const float score : candidates) {
     if (std::isfinite(score)) largest = std::max(largest, score);
   }
   const std::int64_t ld = padded(static_cast<std::int64_t>(scores.size()));
-  std::ranges::copy(scores, scratch.mass);
-  std::fill(scratch.mass + scores.size(), scratch.mass + ld, 0.0F);
+  std::fill_n(scratch.mass, ld, largest);  // exp_sum takes no more than the shift
+  std::ranges::copy(candidates, scratch.mass + begin);
   block_kernels().exp_sum(scratch.mass, ld, largest);
   return count_for_mass({scratch.mass, scores.size()}, rules.candidates, {scratch.order, scores.size()}, forced, policy_.budget.value);
 }

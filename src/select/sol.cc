@@ -36,9 +36,11 @@ class SolScores {
       const std::int64_t first = i * blocks_;
       const std::int64_t last = std::min(first + blocks_, pooled_.query_blocks());
       pooled_.rows(b, h, first, last, scores);
+      const TileRange candidates = row_rules(geometry_, b, i, false).candidates;
       for (std::int64_t block = first; block < last; ++block) {
         const std::span<const float> row(scores + (block - first) * pooled_.ld(), n);
-        const float mean = moments(row).mean;
+        const float mean =
+            moments(row.subspan(static_cast<std::size_t>(candidates.begin), static_cast<std::size_t>(candidates.size()))).mean;
         const float deviation = spread(b, h, block);
         for (std::size_t j = 0; j < n; ++j) {
           const float z = (row[j] - mean) / deviation;
