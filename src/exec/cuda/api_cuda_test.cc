@@ -16,8 +16,10 @@ TilePlan dense(const Shape& s) { return TilePlan::dense(geometry_of(s), DenseRea
 // One call with everything in place, to be spoilt.
 struct Call {
   static constexpr Shape kShape = {.H = 4, .Hk = 2, .Sq = 130, .Sk = 100, .D = 64};
-  Problem problem{kShape, DType::bf16};
-  Buffer host_out{DType::bf16, {1, 130, 4, 64}};
+  explicit Call(DType dtype = DType::bf16) : problem(kShape, dtype), host_out(dtype, {1, 130, 4, 64}) {}
+
+  Problem problem;
+  Buffer host_out;
   OnGpu device_q{problem.q}, device_k{problem.k}, device_v{problem.v}, device_out{host_out};
   TensorView q = device_q.view, k = device_k.view, v = device_v.view, out = device_out.view;
   AttendOptions options;
@@ -70,6 +72,11 @@ TEST_F(GpuApi, RefusesWhatDoesNotFit) {
   }
   {
     Call c;
+    c.out = c.q;
+    EXPECT_EQ(c.error(), "[attend] out: expected memory of its own, got an overlap with q");
+  }
+  {
+    Call c;
     c.options.scale = -1.0F;
     EXPECT_THAT(c.error(), HasSubstr("[attend] scale: expected a positive number"));
   }
@@ -79,8 +86,7 @@ TEST_F(GpuApi, RefusesWhatDoesNotFit) {
     EXPECT_THAT(c.error(), HasSubstr("[attend] skip_counts: expected contiguous [2] i64"));
   }
   {
-    Call c;
-    for (TensorView* t : {&c.q, &c.k, &c.v, &c.out}) t->dtype = DType::f32;
+    Call c(DType::f32);
     EXPECT_THAT(c.error(), HasSubstr("takes bf16, f16, not f32"));
   }
   {
