@@ -175,6 +175,13 @@ __device__ __forceinline__ float ex2(float x) {
   return y;
 }
 
+// max(a, b), NaN if either is one: fmaxf() would lose it.
+__device__ __forceinline__ float max_nan(float a, float b) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+
 // Two floats as packed 16-bit, `lo` in the low half: the order of wgmma's fragments.
 template <class T>
 __device__ __forceinline__ std::uint32_t pack(float lo, float hi);

@@ -266,6 +266,25 @@ TEST_F(GpuSemantics, NonFiniteInputsReachExactlyTheRowsThatUseThem) {
   }
 }
 
+// Tiles far below the maximum are dropped, but not the one that holds a NaN.
+TEST_F(GpuSemantics, ATileWithANaNIsNeverSkipped) {
+  const Shape shape = {.Sq = 128, .Sk = 640, .D = 64};
+  Problem problem(shape, DType::bf16);
+  problem.options.skip_threshold_log2 = -3.0F;
+  problem.q.each([&](std::int64_t at) { put(problem.q.view, at, 1.0F); });
+  problem.k.each([&](std::int64_t at) {
+    const std::int64_t tile = at / shape.D / 64;
+    put(problem.k.view, at, tile == 0 || tile >= 8 ? 1.0F : 0.0F);  // what either order of visits begins with is large
+  });
+  put(problem.k.view, (4 * 64 + 50) * shape.D, std::nanf(""));
+  GpuProblem gpu(problem);
+  for (const Executor* e : gpu_executors()) {
+    const Outcome got = gpu.run(e->name, dense(shape));
+    EXPECT_GT(got.counts.skipped, 0) << e->name;
+    EXPECT_TRUE(std::ranges::all_of(got.out, [](float x) { return std::isnan(x); })) << e->name;
+  }
+}
+
 TEST_F(GpuSemantics, MinusInfinityLogitsHaveNoWeight) {
   const Shape shape = {.Sq = 40, .Sk = 400, .D = 64};
   Problem problem(shape, DType::bf16);

@@ -53,10 +53,10 @@ struct RowSoftmax {
 #pragma unroll
     for (int i = kBegin; i < kEnd; i += 4) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) part[j] = fmaxf(part[j], s[i + j]);
+      for (int j = 0; j < 4; ++j) part[j] = max_nan(part[j], s[i + j]);
     }
-    tile[0] = fmaxf(part[0], part[1]);
-    tile[1] = fmaxf(part[2], part[3]);
+    tile[0] = max_nan(part[0], part[1]);
+    tile[1] = max_nan(part[2], part[3]);
   }
   // tile <- maxima of the first kEnd scores.
   template <int kEnd, int kN>
