@@ -2,11 +2,14 @@
 // executors read. Plain integers, immutable, always valid once built.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "winnow/token_layout.h"
 
 namespace winnow {
 
@@ -35,11 +38,13 @@ enum class DenseReason : std::uint8_t {
   cross_attention,
   skip_first_fraction,
   dense_layers,
+  unknown_positions,
 };
-inline constexpr int kNumDenseReasons = 10;
+inline constexpr int kNumDenseReasons = 11;
 const char* dense_reason_name(DenseReason reason);  // "skip_first_steps"
 
-// Sizes that turn token indices into tiles. Tiles are aligned to token 0; the last one may be ragged.
+// What turns tokens into tiles: sizes, and a layout where tiles are not simply runs of the sequence. Only the last tile of a
+// document may be short then, or any if a layout says so.
 struct PlanGeometry {
   std::int64_t B = 1;
   std::int64_t H = 1;  // query heads; plans have one row list per query head, also under GQA
@@ -48,18 +53,45 @@ struct PlanGeometry {
   int tile_q = 128;
   int tile_k = 64;
   int mean_group = 64;  // keys per virtual key; divides tile_k
-  // Valid keys per batch entry, or empty: Sk everywhere. Keys past it take no part (not even as means).
+  // Valid keys per batch entry, or empty: Sk everywhere. Keys past it take no part (not even as means). Empty with a layout.
   std::vector<std::int64_t> key_lengths = {};
+  // Null: tile t is tokens [t*tile, (t+1)*tile), all of one document. Both have the same number of documents.
+  std::shared_ptr<const TokenLayout> query_layout = {};
+  std::shared_ptr<const TokenLayout> key_layout = {};
 
-  std::int64_t Gq() const { return (Sq + tile_q - 1) / tile_q; }
-  std::int64_t Gk() const { return (Sk + tile_k - 1) / tile_k; }
+  std::int64_t Gq() const { return query_layout ? query_layout->tiles() : (Sq + tile_q - 1) / tile_q; }
+  std::int64_t Gk() const { return key_layout ? key_layout->tiles() : (Sk + tile_k - 1) / tile_k; }
   std::int64_t rows() const { return B * H * Gq(); }
   std::int64_t row(std::int64_t b, std::int64_t h, std::int64_t query_tile) const { return (b * H + h) * Gq() + query_tile; }
-  std::int64_t keys(std::int64_t b) const { return key_lengths.empty() ? Sk : key_lengths[static_cast<std::size_t>(b)]; }
+  std::int64_t query_tile(std::int64_t row) const { return row % Gq(); }
+  std::int64_t batch(std::int64_t row) const { return row / (H * Gq()); }
+  // Keys that take part.
+  std::int64_t keys(std::int64_t b) const {
+    if (key_layout) return key_layout->begin(key_layout->tiles());
+    return key_lengths.empty() ? Sk : key_lengths[static_cast<std::size_t>(b)];
+  }
   // Key tiles with at least one valid key.
-  std::int64_t key_tiles(std::int64_t b) const { return (keys(b) + tile_k - 1) / tile_k; }
-  void validate() const;  // throws Error
-  bool operator==(const PlanGeometry&) const = default;
+  std::int64_t key_tiles(std::int64_t b) const { return key_layout ? key_layout->tiles() : (keys(b) + tile_k - 1) / tile_k; }
+  // The key tiles that a query tile may attend to: those of its document. The others do not exist for it.
+  TileRange candidates(std::int64_t b, std::int64_t query_tile) const {
+    if (!key_layout || key_layout->documents() == 1) return {0, key_tiles(b)};
+    return key_layout->document_tiles(query_layout->document(query_tile));
+  }
+  // Where a tile's tokens begin, in positions (tokens if there is no layout), and how many they are. Tiles up to Gq() and Gk().
+  std::int64_t query_begin(std::int64_t tile) const { return query_layout ? query_layout->begin(tile) : std::min(tile * tile_q, Sq); }
+  std::int64_t tile_queries(std::int64_t tile) const { return query_begin(tile + 1) - query_begin(tile); }
+  std::int64_t key_begin(std::int64_t b, std::int64_t tile) const {
+    return key_layout ? key_layout->begin(tile) : std::min(tile * tile_k, keys(b));
+  }
+  std::int64_t tile_keys(std::int64_t b, std::int64_t tile) const { return key_begin(b, tile + 1) - key_begin(b, tile); }
+  // Position -> token, or null: they are the same.
+  const std::int32_t* query_tokens() const { return query_layout ? query_layout->tokens() : nullptr; }
+  const std::int32_t* key_tokens() const { return key_layout ? key_layout->tokens() : nullptr; }
+  // Query-key pairs of all heads and batch entries that dense attention computes.
+  double pairs() const;
+
+  void validate() const;                             // throws Error
+  bool operator==(const PlanGeometry& other) const;  // layouts by content
 };
 
 // Relative prices of one key tile, in units of one refine tile; from a machine profile.
@@ -71,7 +103,7 @@ struct TierCosts {
 
 class TilePlan {
  public:
-  // Every valid key tile of every row in tier refine. O(Gk) memory, from `ws` or owned if null.
+  // Every candidate of every row in tier refine. O(Gk) memory, from `ws` or owned if null.
   static TilePlan dense(const PlanGeometry& geometry, DenseReason reason, Workspace* ws = nullptr);
 
   TilePlan(TilePlan&&) noexcept;
@@ -86,7 +118,7 @@ class TilePlan {
 
   // Ascending key tiles of a row. tier is skim or refine.
   std::span<const std::int32_t> tiles(Tier tier, std::int64_t row) const { return list(tier == Tier::refine ? refine_ : skim_, row); }
-  // Ascending key tiles that are neither computed nor represented (another document, padding).
+  // Ascending candidates that are neither computed nor represented. Tiles of other documents are no candidates and never here.
   std::span<const std::int32_t> excluded(std::int64_t row) const { return list(excluded_, row); }
   bool has_tier(Tier tier) const { return identity_ ? tier == Tier::refine : !(tier == Tier::refine ? refine_ : skim_).tiles.empty(); }
   bool has_excluded() const { return !excluded_.tiles.empty(); }
@@ -98,7 +130,8 @@ class TilePlan {
   double tier_share(Tier tier) const;
   // Sum over rows of tile prices, virtual keys included, in units of one refine tile.
   double modelled_cost(const TierCosts& costs = {}) const;
-  // Throws Error at the first list that is out of range, unsorted, repeated or listed twice in a row.
+  // Throws Error at the first list that is unsorted or repeats a tile, has one that is no candidate of its row or is in another
+  // list of it, and at the first row that lacks an exact tile (see TokenLayout) in tier refine.
   void validate() const;
   // Deep copy in list form that owns its memory; equal plans have equal canonical forms.
   TilePlan canonical() const;
@@ -121,10 +154,12 @@ class TilePlan {
   struct Storage;
   TilePlan();
   static TilePlan read(const SafetensorsFile& file);
+  void check_exact(std::int64_t row) const;
 
   std::span<const std::int32_t> list(const Lists& lists, std::int64_t row) const {
     if (identity_ && &lists == &refine_) {
-      return refine_.tiles.first(static_cast<std::size_t>(geometry_.key_tiles(row / (geometry_.H * geometry_.Gq()))));
+      const TileRange all = geometry_.candidates(geometry_.batch(row), geometry_.query_tile(row));
+      return refine_.tiles.subspan(static_cast<std::size_t>(all.begin), static_cast<std::size_t>(all.size()));
     }
     if (lists.offsets.empty()) return {};
     const auto r = static_cast<std::size_t>(row);

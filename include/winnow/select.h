@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -33,7 +34,10 @@ struct PlanSpec {
   int mean_group = 64;
   int granularity = 1;                                    // tiles per row are rounded up to a multiple of this (capped at all tiles)
   float scale = std::numeric_limits<float>::quiet_NaN();  // of the logits; NaN means 1/sqrt(D)
-  std::vector<std::int64_t> key_lengths = {};             // see PlanGeometry
+  // See PlanGeometry.
+  std::vector<std::int64_t> key_lengths = {};
+  std::shared_ptr<const TokenLayout> query_layout = {};
+  std::shared_ptr<const TokenLayout> key_layout = {};
   // Share of its candidate tiles that a row keeps, in (0,1], in place of the method's own budget: [H] or [B*H*Gq]; empty: none.
   std::span<const float> keep = {};
   Grid grid = {};                  // of the tokens, for methods that look at positions; empty: unknown

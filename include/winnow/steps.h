@@ -3,22 +3,17 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
+
+#include "winnow/token_layout.h"
 
 namespace winnow {
 
 enum class Branch : std::uint8_t { conditional, unconditional };
 // What the keys are: the queries' own sequence, or another one (text, image). Cross-attention always runs dense.
 enum class AttentionRole : std::uint8_t { self, cross };
-
-// Latent token grid of one sequence: token index = (t*height + y)*width + x.
-struct Grid {
-  std::int64_t frames = 0;  // T
-  std::int64_t height = 0;  // h
-  std::int64_t width = 0;   // w
-  std::int64_t tokens() const { return frames * height * width; }
-};
 
 struct StepContext {
   int expert = 0;  // 0 = high noise (or the only one), 1 = low noise

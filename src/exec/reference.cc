@@ -9,6 +9,7 @@
 
 #include "core/numeric.h"
 #include "core/threads.h"
+#include "exec/tokens.h"
 #include "winnow/threads.h"
 #include "winnow/workspace.h"
 
@@ -31,7 +32,7 @@ void store(void* p, DType dtype, std::int64_t i, double x) {
   if (dtype == DType::f16) static_cast<f16*>(p)[i] = to_f16(f);
 }
 
-// Keys [begin, end), or their mean if they are one virtual key.
+// The keys at positions [begin, end), or their mean if they are one virtual key.
 struct Keys {
   std::int64_t begin;
   std::int64_t end;
@@ -79,11 +80,14 @@ class Granule {
     const auto has = [](std::span<const std::int32_t> list, std::int64_t tile) {
       return std::binary_search(list.begin(), list.end(), static_cast<std::int32_t>(tile));
     };
-    for (std::int64_t begin = 0; begin < g.keys(b_); begin += g.mean_group) {
-      const std::int64_t tile = begin / g.tile_k;
+    const TileRange candidates = g.candidates(b_, g.query_tile(row));
+    for (std::int64_t tile = candidates.begin; tile < candidates.end; ++tile) {
       if (has(a_.plan->tiles(Tier::refine, row), tile) || has(a_.plan->tiles(Tier::skim, row), tile)) continue;
       if (has(a_.plan->excluded(row), tile)) continue;
-      append({begin, std::min(begin + g.mean_group, g.keys(b_))});
+      const std::int64_t end = g.key_begin(b_, tile + 1);
+      for (std::int64_t begin = g.key_begin(b_, tile); begin < end; begin += g.mean_group) {
+        append({begin, std::min(begin + g.mean_group, end)});
+      }
     }
     for (std::int64_t r = 0; r < rows_; ++r) s_.m[r] = maximum(r, 0);
   }
@@ -98,7 +102,7 @@ class Granule {
         average(a_.v, a_.v_strides, s_.visited[i]);
         for (int d = 0; d < a_.D; ++d) s_.o[d] += p * s_.mean[d];
       }
-      const std::int64_t token = first_ + r;
+      const std::int64_t token = query_token(r);
       const std::int64_t o = b_ * a_.out_strides.batch + token * a_.out_strides.token + h_ * a_.out_strides.head;
       for (int d = 0; d < a_.D; ++d) store(a_.out, a_.out_dtype, o + d, s_.o[d]);
       const auto at = [&](const RowStrides& st) { return b_ * st.batch + h_ * st.head + token * st.token; };
@@ -117,14 +121,16 @@ class Granule {
       for (std::int64_t offset = 0; offset < g.tile_k; offset += part) {
         const std::int64_t before = count_;
         for (std::size_t i = t; i < std::min(tiles.size(), t + group); ++i) {
-          const std::int64_t begin = std::int64_t{tiles[i]} * g.tile_k + offset;
-          const std::int64_t end = std::min({begin + part, (std::int64_t{tiles[i]} + 1) * g.tile_k, g.keys(b_)});
+          const std::int64_t begin = g.key_begin(b_, tiles[i]) + offset;
+          const std::int64_t end = std::min(begin + part, g.key_begin(b_, tiles[i] + 1));
           for (std::int64_t j = begin; j < end; ++j) append({j, j + 1});
         }
         if (count_ > before) vote(before, counts);
       }
     }
   }
+
+  std::int64_t query_token(std::int64_t r) const { return token_at(a_.plan->geometry().query_tokens(), first_ + r); }
 
   double& x(std::int64_t r, std::int64_t i) { return s_.x[r * width_ + i]; }
 
@@ -139,7 +145,8 @@ class Granule {
   void average(const void* p, const Strides& strides, Keys keys) {
     std::fill_n(s_.mean, a_.D, 0.0);
     for (std::int64_t j = keys.begin; j < keys.end; ++j) {
-      const std::int64_t base = b_ * strides.batch + j * strides.token + hk_ * strides.head;
+      const std::int64_t token = token_at(a_.plan->geometry().key_tokens(), j);
+      const std::int64_t base = b_ * strides.batch + token * strides.token + hk_ * strides.head;
       for (int d = 0; d < a_.D; ++d) s_.mean[d] += load(p, a_.dtype, base + d);
     }
     for (int d = 0; d < a_.D; ++d) s_.mean[d] /= static_cast<double>(keys.end - keys.begin);
@@ -148,7 +155,7 @@ class Granule {
   void append(Keys keys) {
     average(a_.k, a_.k_strides, keys);
     for (std::int64_t r = 0; r < rows_; ++r) {
-      const std::int64_t base = b_ * a_.q_strides.batch + (first_ + r) * a_.q_strides.token + h_ * a_.q_strides.head;
+      const std::int64_t base = b_ * a_.q_strides.batch + query_token(r) * a_.q_strides.token + h_ * a_.q_strides.head;
       double dot = 0.0;
       for (int d = 0; d < a_.D; ++d) dot += load(a_.q, a_.dtype, base + d) * s_.mean[d];
       x(r, count_) = a_.scale * dot + std::log(static_cast<double>(keys.end - keys.begin));
@@ -181,7 +188,7 @@ class Granule {
 SkipCounts attend_reference(const AttendArgs& a, SkipGranule granule, Workspace& ws) {
   const PlanGeometry& g = a.plan->geometry();
   const bool means = a.plan->skipped() == Skipped::mean;
-  const std::int64_t width = a.Sk + (means ? (a.Sk + g.mean_group - 1) / g.mean_group : 0);
+  const std::int64_t width = a.Sk + (means ? g.Gk() * (g.tile_k / g.mean_group) : 0);
   const std::int64_t most_rows = std::min<std::int64_t>({granule.rows, g.tile_q, a.Sq});
   const Workspace::Scope scope(ws);
   const int workers = num_threads();
@@ -194,13 +201,14 @@ SkipCounts attend_reference(const AttendArgs& a, SkipGranule granule, Workspace&
                   ws.allocate<Keys>(static_cast<std::size_t>(width)),
                   ws.allocate<std::int32_t>(static_cast<std::size_t>(g.Gk()))};
   }
+  clear_missing_queries(a);
   std::atomic<std::int64_t> tested{0};
   std::atomic<std::int64_t> skipped{0};
   parallel_for(g.rows(), [&](std::int64_t row, int worker) {
     const std::int64_t b = row / (g.H * g.Gq());
     const std::int64_t h = row / g.Gq() % g.H;
-    const std::int64_t begin = row % g.Gq() * g.tile_q;
-    const std::int64_t end = std::min(begin + g.tile_q, a.Sq);
+    const std::int64_t begin = g.query_begin(g.query_tile(row));
+    const std::int64_t end = g.query_begin(g.query_tile(row) + 1);
     SkipCounts counts;
     for (std::int64_t first = begin; first < end; first += granule.rows) {
       Granule rows(a, scratch[worker], b, h, first, std::min<std::int64_t>(granule.rows, end - first), width);

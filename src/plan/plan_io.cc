@@ -16,6 +16,8 @@ namespace {
 
 constexpr const char* kFormat = "winnow.tile_plan";
 constexpr const char* kVersion = "1";
+constexpr const char* kQueryLayout = "query_layout";
+constexpr const char* kKeyLayout = "key_layout";
 constexpr const char* kLists[] = {"refine", "skim", "excluded"};  // in the order of TilePlan::Storage
 // A dense plan in memory is O(Gk), its file is not: this bounds what a tiny file can ask for. 2^24 tiles of 64 are 10^9 keys.
 constexpr std::int64_t kMaxDenseTiles = std::int64_t{1} << 24;
@@ -84,6 +86,23 @@ class PlanReader {
   std::vector<std::string> tensors_;
 };
 
+// The four tensors of a layout, or null if the file has none.
+std::shared_ptr<const TokenLayout> read_layout(PlanReader& reader, const std::string& name, std::int64_t num_tokens) {
+  if (!reader.has_tensor(name + ".tokens")) return nullptr;
+  TokenLayout::Parts parts;
+  parts.num_tokens = num_tokens;
+  parts.tokens = reader.list<std::int32_t>(name + ".tokens", DType::i32);
+  parts.tile_begin = reader.list<std::int32_t>(name + ".tile_begin", DType::i32);
+  parts.document_begin = reader.list<std::int32_t>(name + ".document_begin", DType::i32);
+  parts.exact = reader.list<std::uint8_t>(name + ".exact", DType::u8);
+  try {
+    return std::make_shared<const TokenLayout>(std::move(parts));
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    reader.fail(name + "." + what.substr(std::min(what.size(), what.find("] ") + 2)));
+  }
+}
+
 PlanGeometry read_geometry(PlanReader& reader) {
   PlanGeometry g;
   g.B = reader.number("B");
@@ -97,6 +116,8 @@ PlanGeometry read_geometry(PlanReader& reader) {
     g.key_lengths = reader.list<std::int64_t>("key_lengths", DType::i64);
     if (g.key_lengths.empty()) reader.fail("key_lengths: expected one entry per batch entry, got none");
   }
+  g.query_layout = read_layout(reader, kQueryLayout, g.Sq);
+  g.key_layout = read_layout(reader, kKeyLayout, g.Sk);
   return g;
 }
 
@@ -131,6 +152,15 @@ TensorView view_of(std::span<const T> values, DType dtype) {
   return {values.empty() ? kNothing : values.data(), dtype, {static_cast<std::int64_t>(values.size())}};
 }
 
+void add_layout(std::vector<NamedTensor>& tensors, const std::string& name, const TokenLayout* layout) {
+  if (layout == nullptr) return;
+  const TokenLayout::Parts& parts = layout->parts();
+  tensors.push_back({name + ".tokens", view_of<std::int32_t>(parts.tokens, DType::i32)});
+  tensors.push_back({name + ".tile_begin", view_of<std::int32_t>(parts.tile_begin, DType::i32)});
+  tensors.push_back({name + ".document_begin", view_of<std::int32_t>(parts.document_begin, DType::i32)});
+  tensors.push_back({name + ".exact", view_of<std::uint8_t>(parts.exact, DType::u8)});
+}
+
 }  // namespace
 
 void TilePlan::save(const std::string& path) const {
@@ -138,6 +168,8 @@ void TilePlan::save(const std::string& path) const {
   if (!geometry_.key_lengths.empty()) {
     tensors.push_back({"key_lengths", view_of<std::int64_t>(geometry_.key_lengths, DType::i64)});
   }
+  add_layout(tensors, kQueryLayout, geometry_.query_layout.get());
+  add_layout(tensors, kKeyLayout, geometry_.key_layout.get());
   const Lists* lists[] = {&refine_, &skim_, &excluded_};
   for (int which = 0; which < 3 && !identity_; ++which) {
     if (lists[which]->offsets.empty()) continue;

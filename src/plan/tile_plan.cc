@@ -28,6 +28,7 @@ const char* dense_reason_name(DenseReason reason) {
     case DenseReason::cross_attention: return "cross_attention";
     case DenseReason::skip_first_fraction: return "skip_first_fraction";
     case DenseReason::dense_layers: return "dense_layers";
+    case DenseReason::unknown_positions: return "unknown_positions";
   }
   return "unknown";
 }
@@ -57,6 +58,49 @@ void PlanGeometry::validate() const {
   for (const std::int64_t n : key_lengths) {
     if (n < 0 || n > Sk) refuse("key_lengths", "0 to " + std::to_string(Sk), n);
   }
+  const auto documents = [](const std::shared_ptr<const TokenLayout>& layout) { return layout ? layout->documents() : 1; };
+  if (query_layout) {
+    if (query_layout->num_tokens() != Sq) refuse("query_layout", std::to_string(Sq) + " tokens", query_layout->num_tokens());
+    if (query_layout->largest_tile() > tile_q) {
+      refuse("query_layout", "tiles of at most " + std::to_string(tile_q) + " tokens", query_layout->largest_tile());
+    }
+  }
+  if (key_layout) {
+    if (key_layout->num_tokens() != Sk) refuse("key_layout", std::to_string(Sk) + " tokens", key_layout->num_tokens());
+    if (key_layout->largest_tile() > tile_k) {
+      refuse("key_layout", "tiles of at most " + std::to_string(tile_k) + " tokens", key_layout->largest_tile());
+    }
+  }
+  if (documents(query_layout) != documents(key_layout)) {
+    refuse("key_layout", std::to_string(documents(query_layout)) + " documents as in query_layout", documents(key_layout));
+  }
+  if ((query_layout || key_layout) && !key_lengths.empty()) {
+    refuse("key_lengths", "none with a layout, which leaves out what takes no part", static_cast<std::int64_t>(key_lengths.size()));
+  }
+}
+
+double PlanGeometry::pairs() const {
+  double pairs = 0.0;
+  for (std::int64_t b = 0; b < B; ++b) {
+    if (!query_layout) {
+      pairs += static_cast<double>(Sq) * static_cast<double>(keys(b));
+      continue;
+    }
+    for (std::int64_t i = 0; i < Gq(); ++i) {
+      const TileRange range = candidates(b, i);
+      pairs += static_cast<double>(tile_queries(i)) * static_cast<double>(key_begin(b, range.end) - key_begin(b, range.begin));
+    }
+  }
+  return pairs * static_cast<double>(H);
+}
+
+bool PlanGeometry::operator==(const PlanGeometry& other) const {
+  const auto same = [](const std::shared_ptr<const TokenLayout>& a, const std::shared_ptr<const TokenLayout>& b) {
+    return a == b || (a && b && *a == *b);
+  };
+  return B == other.B && H == other.H && Sq == other.Sq && Sk == other.Sk && tile_q == other.tile_q && tile_k == other.tile_k &&
+         mean_group == other.mean_group && key_lengths == other.key_lengths && same(query_layout, other.query_layout) &&
+         same(key_layout, other.key_layout);
 }
 
 TilePlan TilePlan::dense(const PlanGeometry& geometry, DenseReason reason, Workspace* ws) {
@@ -104,13 +148,17 @@ void TilePlan::validate() const {
     }
   }
   for (std::int64_t r = 0; r < rows; ++r) {
-    const std::int64_t limit = geometry_.key_tiles(r / std::max<std::int64_t>(geometry_.H * geometry_.Gq(), 1));
+    const TileRange candidates = geometry_.candidates(geometry_.batch(r), geometry_.query_tile(r));
+    // Padding tiles past key_lengths may be excluded too.
+    const TileRange may_be_excluded = geometry_.key_layout ? candidates : TileRange{0, geometry_.Gk()};
     for (const auto& [lists, name] : all) {
+      const TileRange& range = lists == &excluded_ ? may_be_excluded : candidates;
       std::int64_t previous = -1;
       for (const std::int32_t tile : list(*lists, r)) {
-        if (tile <= previous || tile >= (lists == &excluded_ ? geometry_.Gk() : limit)) {
-          throw Error("plan", std::string(name) + " row " + std::to_string(r) + ": expected ascending tiles below " +
-                                  std::to_string(limit) + ", got " + std::to_string(tile) + " after " + std::to_string(previous));
+        if (tile <= previous || !range.contains(tile)) {
+          throw Error("plan", std::string(name) + " row " + std::to_string(r) + ": expected ascending tiles from " +
+                                  std::to_string(range.begin) + " to " + std::to_string(range.end - 1) + ", got " + std::to_string(tile) +
+                                  " after " + std::to_string(previous));
         }
         previous = tile;
       }
@@ -127,26 +175,53 @@ void TilePlan::validate() const {
     disjoint(list(refine_, r), list(skim_, r));
     disjoint(list(refine_, r), list(excluded_, r));
     disjoint(list(skim_, r), list(excluded_, r));
+    check_exact(r);
+  }
+}
+
+void TilePlan::check_exact(std::int64_t row) const {
+  const TokenLayout* keys = geometry_.key_layout.get();
+  const TokenLayout* queries = geometry_.query_layout.get();
+  const std::int64_t i = geometry_.query_tile(row);
+  const auto refine = list(refine_, row);
+  std::int64_t expected = 0;
+  std::int64_t found = 0;
+  if (queries != nullptr && queries->exact(i)) {
+    expected = geometry_.candidates(geometry_.batch(row), i).size();
+    found = static_cast<std::int64_t>(refine.size());
+  } else if (keys != nullptr) {
+    expected = keys->exact_tiles(queries != nullptr ? queries->document(i) : 0);
+    if (expected > 0) found = std::ranges::count_if(refine, [&](std::int32_t tile) { return keys->exact(tile); });
+  }
+  if (found != expected) {
+    throw Error("plan", "refine row " + std::to_string(row) + ": expected all " + std::to_string(expected) + " exact tiles, got " +
+                            std::to_string(found));
   }
 }
 
 namespace {
 
-// Valid keys of a tile in batch entry b.
-std::int64_t tile_keys(const PlanGeometry& g, std::int64_t b, std::int64_t tile) {
-  return std::clamp<std::int64_t>(g.keys(b) - tile * g.tile_k, 0, g.tile_k);
-}
-std::int64_t tile_queries(const PlanGeometry& g, std::int64_t query_tile) {
-  return std::min<std::int64_t>(g.tile_q, g.Sq - query_tile * g.tile_q);
-}
-// Only trailing tiles can be ragged or empty, and lists ascend: O(1) for lists of whole tiles.
+// O(1) for lists of whole tiles if only trailing tiles can be short or empty, since lists ascend.
 std::int64_t total_keys(const PlanGeometry& g, std::int64_t b, std::span<const std::int32_t> tiles) {
+  if (g.key_layout) {
+    std::int64_t n = 0;
+    for (const std::int32_t tile : tiles) n += g.tile_keys(b, tile);
+    return n;
+  }
   auto n = static_cast<std::int64_t>(tiles.size()) * g.tile_k;
   for (auto tile = tiles.rbegin(); tile != tiles.rend(); ++tile) {
-    const std::int64_t keys = tile_keys(g, b, *tile);
+    const std::int64_t keys = g.tile_keys(b, *tile);
     if (keys == g.tile_k) break;
     n -= g.tile_k - keys;
   }
+  return n;
+}
+
+// One per mean_group keys of every tile.
+std::int64_t virtual_keys(const PlanGeometry& g, std::int64_t b, TileRange tiles) {
+  if (!g.key_layout) return (g.keys(b) + g.mean_group - 1) / g.mean_group;
+  std::int64_t n = 0;
+  for (std::int64_t t = tiles.begin; t < tiles.end; ++t) n += (g.tile_keys(b, t) + g.mean_group - 1) / g.mean_group;
   return n;
 }
 
@@ -164,14 +239,16 @@ double TilePlan::tier_share(Tier tier) const {
   double computed = 0.0;
   double possible = 0.0;
   for_each_row(geometry_, [&](std::int64_t b, std::int64_t i, std::int64_t row) {
-    const auto queries = static_cast<double>(tile_queries(geometry_, i));
-    possible += queries * static_cast<double>(geometry_.keys(b) - total_keys(geometry_, b, excluded(row)));
+    const auto queries = static_cast<double>(geometry_.tile_queries(i));
+    const TileRange candidates = geometry_.candidates(b, i);
+    const std::int64_t keys = geometry_.key_begin(b, candidates.end) - geometry_.key_begin(b, candidates.begin);
+    possible += queries * static_cast<double>(keys - total_keys(geometry_, b, excluded(row)));
     if (tier != Tier::skip) {
       computed += queries * static_cast<double>(total_keys(geometry_, b, tiles(tier, row)));
     } else {
-      computed += queries * static_cast<double>(geometry_.keys(b) - total_keys(geometry_, b, excluded(row)) -
-                                                total_keys(geometry_, b, tiles(Tier::skim, row)) -
-                                                total_keys(geometry_, b, tiles(Tier::refine, row)));
+      computed +=
+          queries * static_cast<double>(keys - total_keys(geometry_, b, excluded(row)) - total_keys(geometry_, b, tiles(Tier::skim, row)) -
+                                        total_keys(geometry_, b, tiles(Tier::refine, row)));
     }
   });
   if (possible > 0.0) return computed / possible;
@@ -186,16 +263,14 @@ double TilePlan::density() const {
 double TilePlan::modelled_cost(const TierCosts& costs) const {
   double cost = 0.0;
   const double tile = geometry_.tile_k;
-  for_each_row(geometry_, [&](std::int64_t b, std::int64_t, std::int64_t row) {
+  for_each_row(geometry_, [&](std::int64_t b, std::int64_t i, std::int64_t row) {
     const auto refine = static_cast<double>(tiles(Tier::refine, row).size());
     const auto skim = static_cast<double>(tiles(Tier::skim, row).size());
     cost += costs.refine * refine + costs.skim * skim;
     if (skipped_ == Skipped::mean) {
-      const double rest = static_cast<double>(geometry_.key_tiles(b)) - refine - skim - static_cast<double>(excluded(row).size());
-      if (rest > 0.0) {
-        const double groups = static_cast<double>((geometry_.keys(b) + geometry_.mean_group - 1) / geometry_.mean_group);
-        cost += costs.mean * groups / tile;
-      }
+      const TileRange candidates = geometry_.candidates(b, i);
+      const double rest = static_cast<double>(candidates.size()) - refine - skim - static_cast<double>(excluded(row).size());
+      if (rest > 0.0) cost += costs.mean * static_cast<double>(virtual_keys(geometry_, b, candidates)) / tile;
     }
   });
   return cost;

@@ -25,39 +25,42 @@ struct Bf16 {
   static V load(const Raw* p) { return vec::load_bf16(p); }
 };
 
+std::int64_t row_of(const std::int32_t* rows, std::int64_t t) { return rows != nullptr ? rows[t] : t; }
+
 // Sums of N vectors side by side: enough independent chains to hide the latency of an addition.
 template <class T, int N>
-void sum_columns(const typename T::Raw* x, std::int64_t stride, std::int64_t tokens, float* out) {
+void sum_columns(const typename T::Raw* x, std::int64_t stride, const std::int32_t* rows, std::int64_t tokens, float* out) {
   V acc[N];
   for (int i = 0; i < N; ++i) acc[i] = vec::zero();
   for (std::int64_t t = 0; t < tokens; ++t) {
-    for (int i = 0; i < N; ++i) acc[i] = vec::add(acc[i], T::load(x + t * stride + i * L));
+    const typename T::Raw* row = x + row_of(rows, t) * stride;
+    for (int i = 0; i < N; ++i) acc[i] = vec::add(acc[i], T::load(row + i * L));
   }
   for (int i = 0; i < N; ++i) vec::store(out + i * L, acc[i]);
 }
 
 template <class T>
-void sum_rows_as(const void* data, std::int64_t stride, std::int64_t tokens, std::int64_t D, float* out) {
+void sum_rows_as(const void* data, std::int64_t stride, const std::int32_t* rows, std::int64_t tokens, std::int64_t D, float* out) {
   const auto* x = static_cast<const typename T::Raw*>(data);
   std::int64_t d = 0;
-  for (; d + 8 * L <= D; d += 8 * L) sum_columns<T, 8>(x + d, stride, tokens, out + d);
-  for (; d + L <= D; d += L) sum_columns<T, 1>(x + d, stride, tokens, out + d);
+  for (; d + 8 * L <= D; d += 8 * L) sum_columns<T, 8>(x + d, stride, rows, tokens, out + d);
+  for (; d + L <= D; d += L) sum_columns<T, 1>(x + d, stride, rows, tokens, out + d);
   if (d == D) return;
   typename T::Raw row[L] = {};  // the last D % L elements, padded
   float sum[L];
   V acc = vec::zero();
   for (std::int64_t t = 0; t < tokens; ++t) {
-    for (std::int64_t i = d; i < D; ++i) row[i - d] = x[t * stride + i];
+    for (std::int64_t i = d; i < D; ++i) row[i - d] = x[row_of(rows, t) * stride + i];
     acc = vec::add(acc, T::load(row));
   }
   vec::store(sum, acc);
   for (std::int64_t i = d; i < D; ++i) out[i] = sum[i - d];
 }
 
-void sum_rows(const void* x, DType dtype, std::int64_t stride, std::int64_t tokens, std::int64_t D, float* out) {
-  if (dtype == DType::f32) return sum_rows_as<F32>(x, stride, tokens, D, out);
-  if (dtype == DType::f16) return sum_rows_as<F16>(x, stride, tokens, D, out);
-  return sum_rows_as<Bf16>(x, stride, tokens, D, out);
+void sum_rows(const void* x, DType dtype, std::int64_t stride, const std::int32_t* rows, std::int64_t tokens, std::int64_t D, float* out) {
+  if (dtype == DType::f32) return sum_rows_as<F32>(x, stride, rows, tokens, D, out);
+  if (dtype == DType::f16) return sum_rows_as<F16>(x, stride, rows, tokens, D, out);
+  return sum_rows_as<Bf16>(x, stride, rows, tokens, D, out);
 }
 
 // R rows by two vectors of columns.
@@ -154,13 +157,13 @@ float shifted_square(float* row, const float* shift, std::int64_t n) {
   return partial[0];
 }
 
-void sum_directions(const void* x, DType dtype, std::int64_t stride, std::int64_t tokens, std::int64_t D, const float* shift, float* row,
+void sum_directions(const void* x, DType dtype, std::int64_t stride, const std::int32_t* rows, std::int64_t tokens, std::int64_t D, const float* shift, float* row,
                     float* out) {
   const std::int64_t n = (D + kPartials - 1) / kPartials * kPartials;
   const std::int64_t bytes = stride * (dtype == DType::f32 ? 4 : 2);
   for (std::int64_t d = 0; d < D; ++d) out[d] = 0.0F;
   for (std::int64_t t = 0; t < tokens; ++t) {
-    sum_rows(static_cast<const char*>(x) + t * bytes, dtype, stride, 1, D, row);
+    sum_rows(static_cast<const char*>(x) + row_of(rows, t) * bytes, dtype, stride, nullptr, 1, D, row);
     for (std::int64_t d = D; d < n; ++d) row[d] = shift[d];
     const float square = shifted_square(row, shift, n);
     const float inverse = square == 0.0F ? 0.0F : 1.0F / __builtin_sqrtf(square);

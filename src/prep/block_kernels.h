@@ -18,8 +18,10 @@ inline constexpr std::int64_t kMaxLogSumRows = 256;
 
 struct BlockKernels {
   const char* isa;
-  // out[d] = sum over t < tokens of x[t*stride + d] for d < D, in order of t. dtype f32, f16 or bf16; strides in elements.
-  void (*sum_rows)(const void* x, DType dtype, std::int64_t stride, std::int64_t tokens, std::int64_t D, float* out);
+  // out[d] = sum over t < tokens of x[row(t)*stride + d] for d < D, in order of t, where row(t) is rows[t], or t if rows is null.
+  // dtype f32, f16 or bf16; strides in elements.
+  void (*sum_rows)(const void* x, DType dtype, std::int64_t stride, const std::int32_t* rows, std::int64_t tokens, std::int64_t D,
+                   float* out);
   // out[r][j] = scale * (sum over d of q[r][d] * kt[d][j]) + bias[j]    q [rows][D]   kt [D][ld]   bias [ld]   out [rows][ld]
   // ld is a multiple of kScorePad.
   void (*scores)(const float* q, std::int64_t rows, const float* kt, std::int64_t ld, std::int64_t D, float scale, const float* bias,
@@ -28,9 +30,9 @@ struct BlockKernels {
   float (*max)(const float* x, std::int64_t n);
   // x[i] = exp(x[i] - shift) for i < n, and their sum; n is a multiple of 16. A NaN or infinite difference gives NaN.
   float (*exp_sum)(float* x, std::int64_t n, float shift);
-  // out[d] = sum over t < tokens of x[t] / |x[t]| for x[t] = x[t*stride + d] - shift[d], d < D: the sum of directions; a zero vector
+  // out[d] = sum over t < tokens of x[t] / |x[t]| for x[t] = x[row(t)*stride + d] - shift[d], d < D: the sum of directions; a zero vector
   // has none and adds 0. shift and row (scratch) have room for D rounded up to 16.
-  void (*sum_directions)(const void* x, DType dtype, std::int64_t stride, std::int64_t tokens, std::int64_t D, const float* shift,
+  void (*sum_directions)(const void* x, DType dtype, std::int64_t stride, const std::int32_t* rows, std::int64_t tokens, std::int64_t D, const float* shift,
                          float* row, float* out);
   // out[j] = ln(sum over r < rows of exp(x[r][j])) for j < ld, ld a multiple of 16, rows <= kMaxLogSumRows; within 2e-6 of it, or
   // of its relative rounding. NaN where an x is not finite.

@@ -12,29 +12,68 @@ namespace winnow {
 
 namespace {
 
-// Where the mean of a block goes: first + (g % cells) * cell + (g / cells) * tile, dimensions `d` elements apart.
-struct Layout {
+// Where the mean of a block goes, dimensions `d` elements apart.
+struct Steps {
   std::int64_t head = 0;  // elements from one (batch, head) to the next
-  std::int64_t cells = 1;
-  std::int64_t cell = 0;
   std::int64_t tile = 0;
+  std::int64_t cell = 0;
   std::int64_t d = 0;
 };
 
+// The tokens of one block: tokens[0..count), or first, first + 1, ... if `tokens` is null.
+struct Block {
+  std::int64_t first;
+  std::int64_t count;
+  const std::int32_t* tokens;
+};
+Block block_of(const Blocks& blocks, std::int64_t S, std::int64_t b, std::int64_t g) {
+  const std::int64_t size = blocks.tile / blocks.cells;
+  const TokenLayout* layout = blocks.layout;
+  if (layout == nullptr) {
+    const std::int64_t length = blocks.lengths.empty() ? S : blocks.lengths[static_cast<std::size_t>(b)];
+    const std::int64_t begin = g * size;
+    const std::int64_t end = std::clamp(length, begin, begin + size);
+    const std::int64_t from = blocks.widen && end > begin ? std::max<std::int64_t>(end - size, 0) : begin;
+    return {from, end - from, nullptr};
+  }
+  const std::int64_t tile = g / blocks.cells;
+  std::int64_t begin = layout->begin(tile) + g % blocks.cells * size;
+  const std::int64_t end = std::clamp(layout->begin(tile + 1), begin, begin + size);
+  if (end == begin) return {0, 0, nullptr};
+  if (blocks.widen) begin = std::max(end - size, layout->begin(layout->document_tiles(layout->document(tile)).begin));
+  return {0, end - begin, layout->tokens() + begin};
+}
+
+// All valid tokens of a document.
+Block document_of(const Blocks& blocks, std::int64_t S, std::int64_t b, std::int64_t document) {
+  if (blocks.layout == nullptr) return {0, blocks.lengths.empty() ? S : blocks.lengths[static_cast<std::size_t>(b)], nullptr};
+  const TileRange tiles = blocks.layout->document_tiles(document);
+  const std::int64_t begin = blocks.layout->begin(tiles.begin);
+  return {0, blocks.layout->begin(tiles.end) - begin, blocks.layout->tokens() + begin};
+}
+
+std::int64_t tiles_of(const Blocks& blocks, std::int64_t S) {
+  return blocks.layout != nullptr ? blocks.layout->tiles() : (S + blocks.tile - 1) / blocks.tile;
+}
+
 }  // namespace
 
-float* block_means(const TensorView& x, std::int64_t block, std::span<const std::int64_t> lengths, MeanLayout layout, Workspace& ws,
-                   std::int64_t cells) {
+Blocks query_blocks(const PlanGeometry& geometry, std::int64_t cells) { return {geometry.tile_q, cells, false, {}, geometry.query_layout.get()}; }
+Blocks key_blocks(const PlanGeometry& geometry, std::int64_t cells) {
+  return {geometry.tile_k, cells, false, geometry.key_lengths, geometry.key_layout.get()};
+}
+
+float* block_means(const TensorView& x, const Blocks& blocks, MeanLayout layout, Workspace& ws) {
   const std::int64_t B = x.size(0);
   const std::int64_t S = x.size(1);
   const std::int64_t H = x.size(2);
   const std::int64_t D = x.size(3);
-  const std::int64_t blocks = (S + block - 1) / block;
+  const std::int64_t tiles = tiles_of(blocks, S);
+  const std::int64_t n = tiles * blocks.cells;
   const bool columns = layout == MeanLayout::columns;
-  const std::int64_t tile_ld = padded((blocks + cells - 1) / cells);
-  const std::int64_t ld = columns ? cells * tile_ld : blocks;
-  const Layout to = columns ? Layout{D * ld, cells, tile_ld, 1, ld} : Layout{D * ld, 1, 0, D, 1};
-  auto* means = ws.allocate<float>(static_cast<std::size_t>(B * H * D * ld));
+  const std::int64_t ld = columns ? padded(tiles) : n;
+  const Steps to = columns ? Steps{D * blocks.cells * ld, 1, ld, blocks.cells * ld} : Steps{n * D, blocks.cells * D, D, 1};
+  auto* means = ws.allocate<float>(static_cast<std::size_t>(B * H * to.head));
   const Workspace::Scope scratch(ws);
   auto* rows = ws.allocate<float>(static_cast<std::size_t>(num_threads() * D));
   const BlockKernels& kernels = block_kernels();
@@ -42,64 +81,67 @@ float* block_means(const TensorView& x, std::int64_t block, std::span<const std:
   const auto bytes = static_cast<std::int64_t>(dtype_bytes(x.dtype));
 
   // Heads vary fastest: neighbouring tasks read neighbouring memory of [B,S,H,D].
-  parallel_for(B * blocks * H, [&](std::int64_t task, int worker) {
+  parallel_for(B * n * H, [&](std::int64_t task, int worker) {
     const std::int64_t h = task % H;
-    const std::int64_t g = task / H % blocks;
-    const std::int64_t b = task / H / blocks;
-    const std::int64_t length = lengths.empty() ? S : lengths[static_cast<std::size_t>(b)];
-    const std::int64_t tokens = std::clamp<std::int64_t>(length - g * block, 0, block);
-    const std::byte* from = data + (b * x.stride(0) + g * block * x.stride(1) + h * x.stride(2)) * bytes;
+    const std::int64_t g = task / H % n;
+    const std::int64_t b = task / H / n;
+    const Block block = block_of(blocks, S, b, g);
+    const std::byte* from = data + (b * x.stride(0) + block.first * x.stride(1) + h * x.stride(2)) * bytes;
     float* row = rows + worker * D;
-    kernels.sum_rows(from, x.dtype, x.stride(1), tokens, D, row);
-    const auto count = static_cast<float>(std::max<std::int64_t>(tokens, 1));
-    float* out = means + (b * H + h) * to.head + g % to.cells * to.cell + g / to.cells * to.tile;
+    kernels.sum_rows(from, x.dtype, x.stride(1), block.tokens, block.count, D, row);
+    const auto count = static_cast<float>(std::max<std::int64_t>(block.count, 1));
+    float* out = means + (b * H + h) * to.head + g / blocks.cells * to.tile + g % blocks.cells * to.cell;
     for (std::int64_t d = 0; d < D; ++d) out[d * to.d] = row[d] / count;
   });
-  for (std::int64_t r = 0; columns && r < B * H * D * cells; ++r) {
-    const std::int64_t used = (blocks - r % cells + cells - 1) / cells;
-    std::fill(means + r * tile_ld + used, means + (r + 1) * tile_ld, 0.0F);
+  for (std::int64_t r = 0; columns && r < B * H * D * blocks.cells; ++r) {
+    std::fill(means + r * ld + tiles, means + (r + 1) * ld, 0.0F);
   }
   return means;
 }
 
-float* self_similarity(const TensorView& x, std::int64_t block, std::span<const std::int64_t> lengths, Smoothing smoothing, Workspace& ws) {
+float* self_similarity(const TensorView& x, const Blocks& blocks, Smoothing smoothing, Workspace& ws) {
   const std::int64_t H = x.size(2);
   const std::int64_t D = x.size(3);
-  const std::int64_t blocks = (x.size(1) + block - 1) / block;
-  const auto valid = [&](std::int64_t b) { return lengths.empty() ? x.size(1) : lengths[static_cast<std::size_t>(b)]; };
+  const std::int64_t n = tiles_of(blocks, x.size(1)) * blocks.cells;
+  const TokenLayout* layout = blocks.layout;
+  const std::int64_t documents = layout != nullptr ? layout->documents() : 1;
   const auto* data = static_cast<const std::byte*>(x.data);
   const auto at = [&](std::int64_t b, std::int64_t s, std::int64_t h) {
     return data + (b * x.stride(0) + s * x.stride(1) + h * x.stride(2)) * static_cast<std::int64_t>(dtype_bytes(x.dtype));
   };
   const BlockKernels& kernels = block_kernels();
   const std::int64_t ld = padded(D);
-  auto* similarity = ws.allocate<float>(static_cast<std::size_t>(x.size(0) * H * blocks));
+  auto* similarity = ws.allocate<float>(static_cast<std::size_t>(x.size(0) * H * n));
   const Workspace::Scope scratch(ws);
-  auto* shifts = ws.allocate<float>(static_cast<std::size_t>(x.size(0) * H * ld));
-  std::fill_n(shifts, x.size(0) * H * ld, 0.0F);
+  auto* shifts = ws.allocate<float>(static_cast<std::size_t>(x.size(0) * H * documents * ld));  // [B,H,documents,ld]
+  std::fill_n(shifts, x.size(0) * H * documents * ld, 0.0F);
   if (smoothing == Smoothing::mean) {
-    parallel_for(x.size(0) * H, [&](std::int64_t i, int) {
-      const std::int64_t n = valid(i / H);
-      kernels.sum_rows(at(i / H, 0, i % H), x.dtype, x.stride(1), n, D, shifts + i * ld);
-      for (std::int64_t d = 0; d < D && n > 0; ++d) {
-        const float mean = shifts[i * ld + d] / static_cast<float>(n);
-        shifts[i * ld + d] = std::isfinite(mean) ? mean : 0.0F;  // one bad token does not decide about all blocks
+    parallel_for(x.size(0) * H * documents, [&](std::int64_t i, int) {
+      const std::int64_t b = i / documents / H;
+      const Block all = document_of(blocks, x.size(1), b, i % documents);
+      float* shift = shifts + i * ld;
+      kernels.sum_rows(at(b, all.first, i / documents % H), x.dtype, x.stride(1), all.tokens, all.count, D, shift);
+      for (std::int64_t d = 0; d < D && all.count > 0; ++d) {
+        const float mean = shift[d] / static_cast<float>(all.count);
+        shift[d] = std::isfinite(mean) ? mean : 0.0F;  // one bad token does not decide about all blocks
       }
     });
   }
   auto* rows = ws.allocate<float>(static_cast<std::size_t>(num_threads() * 2 * ld));
-  parallel_for(x.size(0) * blocks * H, [&](std::int64_t task, int worker) {  // heads fastest, as in block_means
+  parallel_for(x.size(0) * n * H, [&](std::int64_t task, int worker) {  // heads fastest, as in block_means
     const std::int64_t h = task % H;
-    const std::int64_t g = task / H % blocks;
-    const std::int64_t b = task / H / blocks;
-    const std::int64_t tokens = std::clamp<std::int64_t>(valid(b) - g * block, 0, block);
+    const std::int64_t g = task / H % n;
+    const std::int64_t b = task / H / n;
+    const Block block = block_of(blocks, x.size(1), b, g);
+    const std::int64_t document = layout != nullptr ? layout->document(g / blocks.cells) : 0;
     float* row = rows + worker * 2 * ld;
     float* sum = row + ld;
-    kernels.sum_directions(at(b, g * block, h), x.dtype, x.stride(1), tokens, D, shifts + (b * H + h) * ld, row, sum);
+    kernels.sum_directions(at(b, block.first, h), x.dtype, x.stride(1), block.tokens, block.count, D,
+                           shifts + ((b * H + h) * documents + document) * ld, row, sum);
     double square = 0.0;
     for (std::int64_t d = 0; d < D; ++d) square += static_cast<double>(sum[d]) * static_cast<double>(sum[d]);
-    const auto n = static_cast<double>(std::max<std::int64_t>(tokens, 1));
-    similarity[(b * H + h) * blocks + g] = static_cast<float>(square / (n * n));
+    const auto count = static_cast<double>(std::max<std::int64_t>(block.count, 1));
+    similarity[(b * H + h) * n + g] = static_cast<float>(square / (count * count));
   });
   return similarity;
 }

@@ -49,7 +49,7 @@ TEST_P(SumRows, EveryIsaGivesTheSumInTokenOrder) {
     }
     for (const BlockKernels* kernels : available_block_kernels()) {
       std::vector<float> sum(static_cast<std::size_t>(D) + 1, -7.0F);
-      kernels->sum_rows(data, GetParam(), kStride, kTokens, D, sum.data());
+      kernels->sum_rows(data, GetParam(), kStride, nullptr, kTokens, D, sum.data());
       EXPECT_EQ(sum.back(), -7.0F) << kernels->isa << " wrote past D=" << D;
       sum.pop_back();
       EXPECT_EQ(sum, expected) << kernels->isa << " D=" << D;
@@ -179,7 +179,7 @@ TEST(BlockKernels, SumsOfDirectionsAreTheSameOnEveryIsa) {
       for (const BlockKernels* kernels : available_block_kernels()) {
         std::vector<float> row(96);
         std::vector<float> out(static_cast<std::size_t>(D) + 1, -7.0F);
-        kernels->sum_directions(data, dtype, kStride, kTokens, D, shift.data(), row.data(), out.data());
+        kernels->sum_directions(data, dtype, kStride, nullptr, kTokens, D, shift.data(), row.data(), out.data());
         if (first.empty()) first = out;
         EXPECT_EQ(out, first) << kernels->isa << " D=" << D;
         EXPECT_EQ(out.back(), -7.0F) << "wrote past D";
@@ -194,8 +194,8 @@ TEST(BlockMeans, CellsOfATileLieUnderEachOther) {
   const std::vector<float> data = normal(static_cast<std::size_t>(S * H * D), 5);
   const TensorView x(data.data(), DType::f32, {1, S, H, D});
   Workspace ws;
-  const float* plain = block_means(x, 16, {}, MeanLayout::rows, ws);  // 10 cells: 3 tiles of 4
-  const float* cells = block_means(x, 16, {}, MeanLayout::columns, ws, 4);
+  const float* plain = block_means(x, {.tile = 16}, MeanLayout::rows, ws);  // 10 cells: 3 tiles of 4
+  const float* cells = block_means(x, {.tile = 64, .cells = 4}, MeanLayout::columns, ws);
   const std::int64_t ld = padded(3);
   for (std::int64_t h = 0; h < H; ++h) {
     for (std::int64_t d = 0; d < D; ++d) {
@@ -217,8 +217,8 @@ TEST(BlockMeans, RaggedLengthsStridesAndLayouts) {
   const TensorView x = TensorView::strided(const_cast<float*>(data.data()), DType::f32, shape, strides, 4);
   const std::int64_t lengths[] = {100, 70};
   Workspace ws;
-  const float* rows = block_means(x, 32, lengths, MeanLayout::rows, ws);
-  const float* columns = block_means(x, 32, lengths, MeanLayout::columns, ws);
+  const float* rows = block_means(x, {.tile = 32, .lengths = lengths}, MeanLayout::rows, ws);
+  const float* columns = block_means(x, {.tile = 32, .lengths = lengths}, MeanLayout::columns, ws);
   const std::int64_t ld = padded(4);
   for (std::int64_t b = 0; b < B; ++b) {
     for (std::int64_t h = 0; h < H; ++h) {
@@ -234,6 +234,27 @@ TEST(BlockMeans, RaggedLengthsStridesAndLayouts) {
         }
       }
       for (std::int64_t d = 0; d < D; ++d) EXPECT_EQ(columns[((b * H + h) * D + d) * ld + 4], 0.0F);
+    }
+  }
+}
+
+TEST(BlockMeans, TilesOfALayoutAndTheirCells) {
+  constexpr std::int64_t S = 40, D = 9;
+  const std::vector<float> data = normal(static_cast<std::size_t>(S * D), 6);
+  const TensorView x(const_cast<float*>(data.data()), DType::f32, {1, S, 1, D});
+  TokenLayout::Parts parts{.num_tokens = S, .tile_begin = {0, 8, 13}, .document_begin = {0, 2}, .exact = {0, 0}};
+  for (std::int32_t i = 0; i < 13; ++i) parts.tokens.push_back((i * 7 + 3) % 40);
+  const TokenLayout layout(parts);
+  Workspace ws;
+  const float* means = block_means(x, {.tile = 8, .cells = 2, .layout = &layout}, MeanLayout::rows, ws);
+  const std::int32_t begin[] = {0, 4, 8, 12, 13};
+  for (std::size_t block = 0; block < 4; ++block) {
+    for (std::int64_t d = 0; d < D; ++d) {
+      float sum = 0.0F;
+      for (std::int32_t i = begin[block]; i < begin[block + 1]; ++i) {
+        sum += data[static_cast<std::size_t>(parts.tokens[static_cast<std::size_t>(i)] * D + d)];
+      }
+      EXPECT_EQ(means[static_cast<std::int64_t>(block) * D + d], sum / static_cast<float>(begin[block + 1] - begin[block]));
     }
   }
 }

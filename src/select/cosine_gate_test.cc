@@ -57,8 +57,8 @@ TEST(CosineGate, SimilarityIsTheMeanCosine) {
   const Problem p(2, 130, 200, 2, 1, 20);
   const std::int64_t lengths[] = {200, 70};
   Workspace ws;
-  const float* queries = self_similarity(p.q, 64, {}, Smoothing::none, ws);
-  const float* keys = self_similarity(p.k, 64, lengths, Smoothing::mean, ws);
+  const float* queries = self_similarity(p.q, {.tile = 64}, Smoothing::none, ws);
+  const float* keys = self_similarity(p.k, {.tile = 64, .lengths = lengths}, Smoothing::mean, ws);
   for (std::int64_t b = 0; b < 2; ++b) {
     for (std::int64_t g = 0; g < 3; ++g) {
       const std::int64_t end = std::min<std::int64_t>(g * 64 + 64, 130);

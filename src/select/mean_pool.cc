@@ -15,7 +15,7 @@ TilePlan select(const TensorView& q, const TensorView& k, const PlanSpec& spec, 
   const Budget budget = options.density > 0.0F ? Budget{Budget::Kind::share, options.density} : Budget{Budget::Kind::log_mass, options.cdf};
   return select_rows(geometry, spec, {budget, options.neighbors, options.means, options.budgets}, ws, [&] {
     const PooledScores pooled(q, k, geometry, logit_scale(spec.scale, q.size(3)),
-                              {.queries = geometry.tile_q, .whole_last = true, .add_log_counts = true}, ws);
+                              {.queries = geometry.tile_q, .widen_short = true, .add_log_counts = true}, ws);
     return [pooled](std::int64_t b, std::int64_t h, std::int64_t begin, std::int64_t end, int, float* out) {
       pooled.rows(b, h, begin, end, out);
     };

@@ -60,6 +60,8 @@ Recall plan_recall(const TilePlan& plan, const TensorView& q, const TensorView& 
   spec.tile_k = geometry.tile_k;
   spec.mean_group = geometry.mean_group;
   spec.key_lengths = geometry.key_lengths;
+  spec.query_layout = geometry.query_layout;
+  spec.key_layout = geometry.key_layout;
   if (!(plan_geometry(q, k, spec) == geometry)) {
     throw Error("recall", "plan: expected one for q " + q.describe() + " and k " + k.describe() + ", got " + plan.describe());
   }
@@ -97,8 +99,7 @@ Recall plan_recall(const TilePlan& plan, const TensorView& q, const TensorView& 
   double set_weight = 0.0;
   for (std::int64_t r = 0; r < geometry.rows(); ++r) {
     if (!rows[r].valid) continue;
-    const std::int64_t first = r % geometry.Gq() * geometry.tile_q;
-    const auto queries = static_cast<double>(std::min<std::int64_t>(geometry.tile_q, geometry.Sq - first));
+    const auto queries = static_cast<double>(geometry.tile_queries(geometry.query_tile(r)));
     recall.mass += queries * rows[r].mass;
     mass_weight += queries;
     if (rows[r].set < 0.0) continue;

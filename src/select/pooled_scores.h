@@ -13,16 +13,16 @@ class Workspace;
 
 class PooledScores {
  public:
-  struct Blocks {
+  struct Cells {
     std::int64_t queries = 0;  // tokens per query block; divides tile_q
-    // A short last query block is pooled over the last `queries` tokens of the sequence: a mean over few queries is longer, so that
+    // A short query block is pooled over as many tokens as a full one, those before it: a mean over few queries is longer, so that
     // its scores are sharper than those of the blocks beside it and the same cdf would keep too few tiles.
-    bool whole_last = false;
+    bool widen_short = false;
     std::int64_t cells = 1;       // key blocks per key tile; divides tile_k
     bool add_log_counts = false;  // ln of a key block's real keys: a softmax over blocks then weighs keys equally
   };
   // The geometry has to outlive the object, whose memory comes from `ws`.
-  PooledScores(const TensorView& q, const TensorView& k, const PlanGeometry& geometry, float scale, const Blocks& blocks, Workspace& ws);
+  PooledScores(const TensorView& q, const TensorView& k, const PlanGeometry& geometry, float scale, const Cells& blocks, Workspace& ws);
 
   // out[i - begin][c][j] = scale * mean(Q_i) . mean(K_jc) + bias for query blocks [begin, end): rows of `cells` times ld() floats.
   // Cells without keys have a score below -1e30, tiles past the last one something finite.
@@ -32,7 +32,11 @@ class PooledScores {
   }
   std::int64_t ld() const { return tile_ld_; }
   std::int64_t row() const { return cells_ * tile_ld_; }
-  std::int64_t query_blocks() const { return query_blocks_; }
+  // Query blocks of a tile that hold tokens.
+  std::int64_t query_blocks(const PlanGeometry& geometry, std::int64_t tile) const {
+    const std::int64_t block = geometry.tile_q / query_cells_;
+    return (geometry.tile_queries(tile) + block - 1) / block;
+  }
   std::int64_t key_head(std::int64_t h) const { return h / heads_per_group_; }
   std::int64_t key_heads() const { return key_heads_; }
   std::int64_t D() const { return D_; }
@@ -51,7 +55,8 @@ class PooledScores {
   std::int64_t D_;
   std::int64_t cells_;
   std::int64_t tile_ld_;  // padded(Gk)
-  std::int64_t query_blocks_;
+  std::int64_t query_cells_;   // per query tile
+  std::int64_t query_blocks_;  // Gq * query_cells_
   float scale_;
   const BlockKernels& kernels_;
   float* q_means_ = nullptr;        // [B,H,query blocks,D]

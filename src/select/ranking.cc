@@ -27,15 +27,34 @@ std::uint32_t descending_key(float x) {
   return ~ascending;
 }
 
+// The key tiles from the one that holds the query tile's first position to the one that holds its last, and one more at either side.
+TileRange neighbor_tiles(const PlanGeometry& geometry, std::int64_t query_tile, TileRange candidates) {
+  const std::int64_t first = geometry.query_begin(query_tile);
+  const std::int64_t last = geometry.query_begin(query_tile + 1) - 1;
+  TileRange own;
+  if (const TokenLayout* keys = geometry.key_layout.get(); keys != nullptr) {
+    const auto tile_of = [keys](std::int64_t position) {
+      return std::ranges::upper_bound(keys->parts().tile_begin, position) - keys->parts().tile_begin.begin() - 1;
+    };
+    own = {tile_of(first), tile_of(last) + 1};
+  } else {
+    own = {first / geometry.tile_k, last / geometry.tile_k + 1};
+  }
+  return {std::max(own.begin - 1, candidates.begin), std::min(own.end + 1, candidates.end)};
+}
+
 }  // namespace
 
 RowRules row_rules(const PlanGeometry& geometry, std::int64_t b, std::int64_t query_tile, bool neighbors) {
   RowRules rules;
-  rules.candidates = {0, geometry.key_tiles(b)};
-  if (neighbors && geometry.Sq == geometry.Sk) {
-    const std::int64_t first = query_tile * geometry.tile_q;
-    const std::int64_t last = std::min(first + geometry.tile_q, geometry.Sq) - 1;
-    rules.neighbors = {std::max<std::int64_t>(first / geometry.tile_k - 1, 0), std::min(last / geometry.tile_k + 2, rules.candidates.end)};
+  rules.candidates = geometry.candidates(b, query_tile);
+  const TokenLayout* queries = geometry.query_layout.get();
+  const TokenLayout* keys = geometry.key_layout.get();
+  if (keys != nullptr && keys->exact_tiles(queries != nullptr ? queries->document(query_tile) : 0) > 0) rules.exact_keys = keys;
+  if (queries != nullptr && queries->exact(query_tile)) {
+    rules.neighbors = rules.candidates;
+  } else if (neighbors && geometry.Sq == geometry.Sk) {
+    rules.neighbors = neighbor_tiles(geometry, query_tile, rules.candidates);
   }
   return rules;
 }
@@ -43,21 +62,22 @@ RowRules row_rules(const PlanGeometry& geometry, std::int64_t b, std::int64_t qu
 std::int64_t rank_tiles(std::span<const float> scores, const RowRules& rules, std::span<std::uint64_t> order) {
   // One integer per tile: not forced (1 bit), descending score (32 bits), reversed index (30 bits: PlanGeometry allows 2^30).
   constexpr unsigned kIndexBits = 30;
-  const auto n = static_cast<std::uint32_t>(scores.size());
+  const auto begin = static_cast<std::uint32_t>(rules.candidates.begin);
+  const auto n = static_cast<std::uint32_t>(rules.candidates.size());
   const unsigned bits = n <= 1 ? 0U : static_cast<unsigned>(std::bit_width(n - 1));
   const auto reversed = [bits](std::uint32_t index) { return bits == 0 ? 0U : reverse_bits(index) >> (32U - bits); };
   const std::span<std::uint64_t> keys = order.first(static_cast<std::size_t>(rules.candidates.size()));
   std::int64_t forced = 0;
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const auto tile = static_cast<std::uint32_t>(rules.candidates.begin) + static_cast<std::uint32_t>(i);
+    const auto tile = begin + static_cast<std::uint32_t>(i);
     const bool finite = std::isfinite(scores[tile]);
     const bool first = !finite || rules.forced(tile);
     forced += first ? 1 : 0;
     keys[i] = (std::uint64_t{first ? 0U : 1U} << 62U) | (std::uint64_t{descending_key(finite ? scores[tile] : 0.0F)} << kIndexBits) |
-              reversed(tile);
+              reversed(static_cast<std::uint32_t>(i));
   }
   std::ranges::sort(keys);
-  for (std::uint64_t& key : keys) key = reversed(static_cast<std::uint32_t>(key & ((1U << kIndexBits) - 1U)));
+  for (std::uint64_t& key : keys) key = begin + reversed(static_cast<std::uint32_t>(key & ((1U << kIndexBits) - 1U)));
   return forced;
 }
 

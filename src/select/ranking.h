@@ -11,26 +11,21 @@ namespace winnow {
 
 class Workspace;
 
-// Key tiles [begin, end), possibly none.
-struct TileRange {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  bool contains(std::int64_t tile) const { return tile >= begin && tile < end; }
-  std::int64_t size() const { return end - begin; }
-};
-
 // What the plan asks of one row, whatever its scores.
 struct RowRules {
-  TileRange candidates;  // the key tiles that it may take; the others do not exist for it
-  TileRange neighbors;   // candidates that it takes in any case: those within one tile of its own positions
-  bool forced(std::int64_t tile) const { return neighbors.contains(tile); }
+  TileRange candidates;                     // the key tiles that it may take; the others do not exist for it
+  TileRange neighbors;                      // candidates that it takes in any case: those within one tile of its own positions
+  const TokenLayout* exact_keys = nullptr;  // null: no tile of its document is exact
+  // Every candidate that it takes in any case: neighbors, exact tiles.
+  bool forced(std::int64_t tile) const { return neighbors.contains(tile) || (exact_keys != nullptr && exact_keys->exact(tile)); }
 };
-// `neighbors` asks for those; they exist only where Sq == Sk.
+// `neighbors` asks for those; they exist only where queries and keys are the same tokens (Sq == Sk). With a layout they are those
+// within one tile in its order. All candidates of an exact query tile are its neighbors.
 RowRules row_rules(const PlanGeometry& geometry, std::int64_t b, std::int64_t query_tile, bool neighbors);
 
 // Puts a row's candidates in the order in which it takes them: forced ones (by the rules, and those whose score is not finite),
-// then by descending score; equal scores by ascending bit-reversed index over ceil(log2 n) bits, n = scores.size(), which
-// favours neither end of the sequence. `order` has room for all candidates and receives tile indices. Returns how many are forced.
+// then by descending score; equal scores by ascending bit-reversed index over ceil(log2 n) bits, both counted within the n candidates,
+// which favours neither end of the sequence. `order` has room for all candidates and receives tile indices. Returns how many are forced.
 std::int64_t rank_tiles(std::span<const float> scores, const RowRules& rules, std::span<std::uint64_t> order);
 
 // How many tiles of `order` to take so that their mass reaches cdf times the total over the candidates: at least the forced ones

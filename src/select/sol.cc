@@ -34,7 +34,7 @@ class SolScores {
     const auto n = static_cast<std::size_t>(geometry_.key_tiles(b));
     for (std::int64_t i = begin; i < end; ++i, out += pooled_.ld()) {
       const std::int64_t first = i * blocks_;
-      const std::int64_t last = std::min(first + blocks_, pooled_.query_blocks());
+      const std::int64_t last = first + pooled_.query_blocks(geometry_, i);
       pooled_.rows(b, h, first, last, scores);
       const TileRange candidates = row_rules(geometry_, b, i, false).candidates;
       for (std::int64_t block = first; block < last; ++block) {

@@ -60,6 +60,8 @@ PlanGeometry plan_geometry(const TensorView& q, const TensorView& k, const PlanS
   geometry.tile_k = spec.tile_k;
   geometry.mean_group = spec.mean_group;
   geometry.key_lengths = spec.key_lengths;
+  geometry.query_layout = spec.query_layout;
+  geometry.key_layout = spec.key_layout;
   geometry.validate();
   if (spec.granularity < 1) throw Error("select", "granularity: expected >= 1, got " + std::to_string(spec.granularity));
   check_keep(spec.keep, geometry);

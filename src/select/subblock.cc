@@ -14,8 +14,9 @@ namespace {
 // Scores of whole tiles from those of their cells.
 class SubBlockScores {
  public:
-  SubBlockScores(const PooledScores& pooled, std::int64_t query_cells, std::int64_t key_cells, Workspace& ws)
+  SubBlockScores(const PooledScores& pooled, const PlanGeometry& geometry, std::int64_t query_cells, std::int64_t key_cells, Workspace& ws)
       : pooled_(pooled),
+        geometry_(geometry),
         query_cells_(query_cells),
         key_cells_(key_cells),
         kernels_(block_kernels()),
@@ -25,7 +26,7 @@ class SubBlockScores {
     float* const cells = cells_ + worker * query_cells_ * pooled_.row();
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t first = i * query_cells_;
-      const std::int64_t last = std::min(first + query_cells_, pooled_.query_blocks());
+      const std::int64_t last = first + pooled_.query_blocks(geometry_, i);
       pooled_.rows(b, h, first, last, cells);
       kernels_.log_sum_exp(cells, (last - first) * key_cells_, pooled_.ld(), out + (i - begin) * pooled_.ld());
     }
@@ -33,6 +34,7 @@ class SubBlockScores {
 
  private:
   PooledScores pooled_;
+  const PlanGeometry& geometry_;
   std::int64_t query_cells_;  // per query tile
   std::int64_t key_cells_;    // per key tile
   const BlockKernels& kernels_;
@@ -71,7 +73,7 @@ TilePlan select(const TensorView& q, const TensorView& k, const PlanSpec& spec, 
   const Budget budget{Budget::Kind::share, 1.0F - options.sparsity};
   return select_rows(geometry, spec, {budget, options.neighbors, options.means, options.budgets}, ws, [&] {
     const PooledScores pooled(q, k, geometry, logit_scale(spec.scale, q.size(3)), {.queries = cell, .cells = options.n_k}, ws);
-    return SubBlockScores(pooled, geometry.tile_q / cell, options.n_k, ws);
+    return SubBlockScores(pooled, geometry, geometry.tile_q / cell, options.n_k, ws);
   });
 }
 

@@ -27,7 +27,14 @@ const void* at(const TensorView& x, std::int64_t b, std::int64_t s, std::int64_t
   return static_cast<const std::byte*>(x.data) + offset * static_cast<std::int64_t>(dtype_bytes(x.dtype));
 }
 
+std::int64_t token_at(const std::int32_t* tokens, std::int64_t position) { return tokens != nullptr ? tokens[position] : position; }
+
 }  // namespace
+
+// One token's D elements as f32.
+void TileMass::load_row(const TensorView& x, std::int64_t b, std::int64_t token, std::int64_t head, float* out) const {
+  kernels_.sum_rows(at(x, b, token, head), x.dtype, x.stride(1), nullptr, 1, D_, out);
+}
 
 TileMass::TileMass(const TensorView& q, const TensorView& k, const PlanGeometry& geometry, float scale, Workspace& ws)
     : q_(q), k_(k), geometry_(geometry), scale_(scale), kernels_(block_kernels()), D_(q.size(3)), tile_ld_(padded(geometry.tile_k)) {
@@ -55,11 +62,11 @@ void TileMass::transpose_keys(std::int64_t b, std::int64_t key_head) {
     float* to = keys_ + tile * D_ * tile_ld_;
     float* row = scratch_[worker].row;
     std::fill_n(to, D_ * tile_ld_, 0.0F);
-    const std::int64_t first = tile * geometry_.tile_k;
-    const std::int64_t end = std::min(first + geometry_.tile_k, geometry_.keys(b));
-    for (std::int64_t s = first; s < end; ++s) {
-      kernels_.sum_rows(at(k_, b, s, key_head), k_.dtype, k_.stride(1), 1, D_, row);
-      for (std::int64_t d = 0; d < D_; ++d) to[d * tile_ld_ + s - first] = row[d];
+    const std::int64_t first = geometry_.key_begin(b, tile);
+    const std::int64_t keys = geometry_.tile_keys(b, tile);
+    for (std::int64_t s = 0; s < keys; ++s) {
+      load_row(k_, b, token_at(geometry_.key_tokens(), first + s), key_head, row);
+      for (std::int64_t d = 0; d < D_; ++d) to[d * tile_ld_ + s] = row[d];
     }
   });
 }
@@ -79,19 +86,19 @@ void TileMass::statistics(std::int64_t rows, std::int64_t tile, std::int64_t key
 
 void TileMass::query_tile(std::int64_t b, std::int64_t h, std::int64_t i, const Scratch& scratch) {
   const std::int64_t query_ld = padded(geometry_.tile_q);
-  const std::int64_t first = i * geometry_.tile_q;
-  const std::int64_t rows = std::min<std::int64_t>(geometry_.tile_q, geometry_.Sq - first);
-  const std::int64_t tiles = geometry_.key_tiles(b);
+  const std::int64_t first = geometry_.query_begin(i);
+  const std::int64_t rows = geometry_.tile_queries(i);
+  const TileRange candidates = geometry_.candidates(b, i);
   for (std::int64_t r = 0; r < rows; ++r) {
-    kernels_.sum_rows(at(q_, b, first + r, h), q_.dtype, q_.stride(1), 1, D_, scratch.q + r * D_);
+    load_row(q_, b, token_at(geometry_.query_tokens(), first + r), h, scratch.q + r * D_);
   }
   std::fill_n(scratch.shift, query_ld, -FLT_MAX);
   std::fill_n(scratch.total, query_ld, 0.0);
-  for (std::int64_t t = 0; t < tiles; ++t) {
-    statistics(rows, t, std::min<std::int64_t>(geometry_.tile_k, geometry_.keys(b) - t * geometry_.tile_k), scratch);
+  for (std::int64_t t = candidates.begin; t < candidates.end; ++t) {
+    statistics(rows, t, geometry_.tile_keys(b, t), scratch);
     for (std::int64_t r = 0; r < rows; ++r) scratch.shift[r] = std::max(scratch.shift[r], scratch.max[t * query_ld + r]);
   }
-  for (std::int64_t t = 0; t < tiles; ++t) {  // max becomes the tile's weight relative to the row's largest logit
+  for (std::int64_t t = candidates.begin; t < candidates.end; ++t) {  // max becomes the tile's weight relative to the row's largest logit
     float* weight = scratch.max + t * query_ld;
     for (std::int64_t r = 0; r < rows; ++r) weight[r] -= scratch.shift[r];
     std::fill(weight + rows, weight + query_ld, 0.0F);
@@ -103,7 +110,7 @@ void TileMass::query_tile(std::int64_t b, std::int64_t h, std::int64_t i, const 
   }
   float* mass = mass_ + i * geometry_.Gk();
   std::fill_n(mass, geometry_.Gk(), 0.0F);
-  for (std::int64_t t = 0; t < tiles; ++t) {
+  for (std::int64_t t = candidates.begin; t < candidates.end; ++t) {
     double sum = 0.0;
     for (std::int64_t r = 0; r < rows; ++r) sum += static_cast<double>(scratch.max[t * query_ld + r]) / scratch.total[r];
     mass[t] = static_cast<float>(sum / static_cast<double>(rows));

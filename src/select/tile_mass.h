@@ -18,11 +18,12 @@ class TileMass {
   TileMass(const TensorView& q, const TensorView& k, const PlanGeometry& geometry, float scale, Workspace& ws);
 
   // mass[i][j], [Gq, Gk]: the mean over query tile i's rows of their softmax weight on key tile j's valid keys.
-  // Rows sum to 1 (0 without keys); NaN where logits are not finite. Valid until the next call.
+  // Rows sum to 1 over their candidates (0 without keys), others are 0; NaN where logits are not finite. Valid until the next call.
   const float* head(std::int64_t b, std::int64_t h);
 
  private:
   struct Scratch;
+  void load_row(const TensorView& x, std::int64_t b, std::int64_t token, std::int64_t head, float* out) const;
   void transpose_keys(std::int64_t b, std::int64_t key_head);
   void query_tile(std::int64_t b, std::int64_t h, std::int64_t i, const Scratch& scratch);
   void statistics(std::int64_t rows, std::int64_t tile, std::int64_t keys, const Scratch& scratch);

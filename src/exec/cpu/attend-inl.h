@@ -21,8 +21,10 @@ constexpr float kLazyLog2 = 8.0F;
 // Stands for a maximum of -inf, so that x - m is not -inf + inf.
 constexpr float kLowest = -1e30F;
 
+inline std::int64_t row_at(const std::int32_t* list, std::int64_t i) { return list != nullptr ? list[i] : i; }
+
 inline V load_any(const Rows& rows, std::int64_t row, int d, int n) {
-  const std::int64_t i = row * rows.stride + d;
+  const std::int64_t i = row_at(rows.list, row) * rows.stride + d;
   if (rows.format == Format::f32) {
     const float* p = static_cast<const float*>(rows.data) + i;
     return n < kLanes ? load_n(p, n) : load(p);
@@ -141,14 +143,19 @@ class TaskRunner {
 
  private:
   void visit_tile(std::int64_t tile) {
-    const std::int64_t begin = tile * task_.tile_k;
-    const int in_tile = task_.keys - begin < task_.tile_k ? static_cast<int>(task_.keys - begin) : task_.tile_k;
+    const int in_tile = tile_keys(tile);
     std::int64_t u = tile * ((task_.tile_k + kUnitKeys - 1) / kUnitKeys);
     for (int done = 0; done < in_tile; done += kUnitKeys, ++u) {
       const std::int64_t offset = u * products_.unit_bytes();
       push({task_.units.k + offset, task_.units.v + offset, least(kUnitKeys, in_tile - done), task_.test_skip && task_.unit_finite[u] != 0,
             nullptr});
     }
+  }
+
+  int tile_keys(std::int64_t tile) const {
+    if (task_.tile_begin != nullptr) return task_.tile_begin[tile + 1] - task_.tile_begin[tile];
+    const std::int64_t left = task_.keys - tile * task_.tile_k;
+    return left < task_.tile_k ? static_cast<int>(left) : task_.tile_k;
   }
 
   void push(const Unit& unit) {

@@ -46,7 +46,7 @@ inline void transpose16(__m512i r[16]) {
 // 32 elements of a row as bf16; those at and after n are zero.
 inline __m512i load_bf16x32(const Rows& rows, std::int64_t row, int d, int n) {
   if (rows.format == Format::bf16) {
-    const std::uint16_t* p = static_cast<const std::uint16_t*>(rows.data) + row * rows.stride + d;
+    const std::uint16_t* p = static_cast<const std::uint16_t*>(rows.data) + row_at(rows.list, row) * rows.stride + d;
     return _mm512_maskz_loadu_epi16(n >= 32 ? ~__mmask32{0} : (__mmask32{1} << n) - 1, p);
   }
   const V low = load_any(rows, row, d, least(n, kLanes));
@@ -362,7 +362,8 @@ class ProductsAmx {
     for (int i = 0; i < 16; ++i) r[i] = _mm512_castps_si512(mul(load(o + i * kLanes), inverse));
     transpose16(r);
     for (int i = 0; i < n; ++i) {
-      store_any(task_.out, task_.out_format, (row + i) * task_.out_stride + d, _mm512_castsi512_ps(r[i]), least(16, task_.D - d));
+      store_any(task_.out, task_.out_format, row_at(task_.out_list, row + i) * task_.out_stride + d, _mm512_castsi512_ps(r[i]),
+                least(16, task_.D - d));
     }
   }
   // 32 of D x 16 queries: rounded first, so that half the data has to be transposed.
@@ -375,8 +376,8 @@ class ProductsAmx {
     transpose16(r);
     const int width = task_.D - d;
     const __mmask32 mask = width >= 32 ? ~__mmask32{0} : (__mmask32{1} << width) - 1;
-    std::uint16_t* out = static_cast<std::uint16_t*>(task_.out) + row * task_.out_stride + d;
-    for (int i = 0; i < n; ++i) _mm512_mask_storeu_epi16(out + i * task_.out_stride, mask, r[i]);
+    std::uint16_t* out = static_cast<std::uint16_t*>(task_.out) + d;
+    for (int i = 0; i < n; ++i) _mm512_mask_storeu_epi16(out + row_at(task_.out_list, row + i) * task_.out_stride, mask, r[i]);
   }
 
   unsigned char* query_tiles(int block) { return q_ + std::int64_t{block} * slices_ * kVectors * amx::kTileBytes; }

@@ -140,7 +140,7 @@ class ProductsF32 {
       for (int d = 0; d < D_; ++d) row_[d] = empty ? 0.0F : o[d * kLanes] * factor[i % kLanes];
       for (int d = 0; d < D_; d += kLanes) {
         const int n = least(kLanes, D_ - d);
-        store_any(task_.out, task_.out_format, (block * kBlock + i) * task_.out_stride + d,
+        store_any(task_.out, task_.out_format, row_at(task_.out_list, block * kBlock + i) * task_.out_stride + d,
                   n < kLanes ? load_n(row_ + d, n) : load(row_ + d), n);
       }
     }

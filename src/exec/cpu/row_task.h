@@ -16,11 +16,12 @@ inline constexpr int kUnitKeys = 64;
 // O (256 KB) and Q (128 KB) of 512 queries still fit.
 inline constexpr int kTaskRows = 512;
 
-// Rows of a tensor with contiguous elements in a row.
+// Rows of a tensor with contiguous elements in a row: numbers 0, 1, ..., or those of a list.
 struct Rows {
   const void* data = nullptr;
   std::int64_t stride = 0;  // in elements
   Format format = Format::f32;
+  const std::int32_t* list = nullptr;
 };
 
 // K and V of one key head, packed by the kernel for itself.
@@ -53,8 +54,9 @@ struct RowTask {
   PackedUnits units;
   const unsigned char* unit_finite = nullptr;  // [units] 0: K has a NaN or an infinity, the unit is never skipped
   int tile_k = 64;
-  std::int64_t keys = 0;  // valid ones
-  TileList lists[2];      // refine, skim
+  std::int64_t keys = 0;                     // valid ones
+  const std::int32_t* tile_begin = nullptr;  // [tiles + 1] of a layout, whose tiles may all be short; else null
+  TileList lists[2];                         // refine, skim
 
   PackedUnits means;                        // virtual keys
   const float* mean_bias_log2 = nullptr;    // [mean_units, kUnitKeys] log2 of their keys; -inf: not for this row
@@ -67,6 +69,7 @@ struct RowTask {
   unsigned char* scratch = nullptr;  // of this thread
   void* out = nullptr;               // [rows, D]
   std::int64_t out_stride = 0;
+  const std::int32_t* out_list = nullptr;  // row i goes to row out_list[i], or i if null
   Format out_format = Format::f32;
   RowState* state = nullptr;  // [rows], or null
   std::int64_t tested = 0;    // results
