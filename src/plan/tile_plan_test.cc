@@ -57,6 +57,86 @@ TEST(TilePlan, BuilderAllocatesOnce) {
   EXPECT_THROW(builder.allocate(), Error);  // it would turn offsets into sums of offsets
 }
 
+// Two documents of 100 and 60 tokens, the second one's last 20 in an exact tile.
+PlanGeometry packed() {
+  const auto layout = [](std::vector<std::int32_t> tile_begin, std::vector<std::int32_t> document_begin, std::vector<std::uint8_t> exact) {
+    TokenLayout::Parts parts{.num_tokens = 170};
+    for (std::int32_t i = 0; i < 160; ++i) parts.tokens.push_back(169 - i);
+    parts.tile_begin = std::move(tile_begin);
+    parts.document_begin = std::move(document_begin);
+    parts.exact = std::move(exact);
+    return std::make_shared<const TokenLayout>(std::move(parts));
+  };
+  PlanGeometry g = geometry(170, 170);
+  g.query_layout = layout({0, 100, 140, 160}, {0, 1, 3}, {0, 0, 1});
+  g.key_layout = layout({0, 64, 100, 140, 160}, {0, 2, 4}, {0, 0, 0, 1});
+  return g;
+}
+
+TEST(TilePlan, RowsSeeTheirDocumentOnly) {
+  const TilePlan dense = TilePlan::dense(packed(), DenseReason::requested);
+  EXPECT_EQ(std::vector(dense.tiles(Tier::refine, 0).begin(), dense.tiles(Tier::refine, 0).end()), (std::vector<std::int32_t>{0, 1}));
+  EXPECT_EQ(std::vector(dense.tiles(Tier::refine, 2).begin(), dense.tiles(Tier::refine, 2).end()), (std::vector<std::int32_t>{2, 3}));
+  EXPECT_EQ(dense.density(), 1.0);
+  EXPECT_EQ(packed().pairs(), 100.0 * 100 + 60.0 * 60);
+  EXPECT_TRUE(dense == dense.canonical());
+  const TilePlan half = PlanBuilder::from_rows(packed(), Skipped::mean, {{1}, {3}, {2, 3}});
+  EXPECT_DOUBLE_EQ(half.density(), (100.0 * 36 + 40.0 * 20 + 20.0 * 60) / (100.0 * 100 + 60.0 * 60));
+  EXPECT_DOUBLE_EQ(half.modelled_cost(), 1 + 2.0 / 64 + 1 + 2.0 / 64 + 2);
+}
+
+TEST(TilePlan, OtherDocumentsAndMissingExactTilesAreRefused) {
+  EXPECT_THROW(PlanBuilder::from_rows(packed(), Skipped::drop, {{2}, {3}, {2, 3}}), Error);
+  EXPECT_THROW(PlanBuilder::from_rows(packed(), Skipped::drop, {{0}, {2}, {2, 3}}), Error);
+  EXPECT_THROW(PlanBuilder::from_rows(packed(), Skipped::drop, {{0}, {3}, {3}}), Error);
+  EXPECT_THROW(PlanBuilder::from_rows(packed(), Skipped::drop, {{0}, {}, {2, 3}}, {{}, {3}, {}}), Error);
+}
+
+TEST(TilePlan, LayoutsThatDoNotFitAreRefused) {
+  PlanGeometry g = packed();
+  g.Sk = 171;
+  EXPECT_THROW(g.validate(), Error);
+  g = packed();
+  g.tile_k = 32;
+  g.mean_group = 32;
+  EXPECT_THROW(g.validate(), Error);
+  g = packed();
+  g.query_layout = nullptr;
+  EXPECT_THROW(g.validate(), Error);
+  g = packed();
+  g.key_lengths = {170};
+  EXPECT_THROW(g.validate(), Error);
+  EXPECT_TRUE(packed() == packed());
+  g = packed();
+  TokenLayout::Parts parts = g.key_layout->parts();
+  std::swap(parts.tokens[0], parts.tokens[1]);
+  g.key_layout = std::make_shared<const TokenLayout>(parts);
+  EXPECT_FALSE(packed() == g);
+}
+
+TEST(TokenLayout, BadPartsAreRefused) {
+  const TokenLayout::Parts good{.num_tokens = 4, .tokens = {3, 1}, .tile_begin = {0, 2}, .document_begin = {0, 1}, .exact = {0}};
+  EXPECT_NO_THROW(TokenLayout{good});
+  const auto refuses = [&](auto change) {
+    TokenLayout::Parts parts = good;
+    change(parts);
+    EXPECT_THROW(TokenLayout{parts}, Error);
+  };
+  refuses([](TokenLayout::Parts& p) { p.tokens[0] = 4; });
+  refuses([](TokenLayout::Parts& p) { p.tokens[0] = -1; });
+  refuses([](TokenLayout::Parts& p) { p.tokens[0] = 1; });
+  refuses([](TokenLayout::Parts& p) { p.num_tokens = -1; });
+  refuses([](TokenLayout::Parts& p) { p.tile_begin = {0, 1}; });
+  refuses([](TokenLayout::Parts& p) { p.tile_begin = {0, 2, 2}; });
+  refuses([](TokenLayout::Parts& p) { p.tile_begin = {1, 2}; });
+  refuses([](TokenLayout::Parts& p) { p.tile_begin = {}; });
+  refuses([](TokenLayout::Parts& p) { p.document_begin = {0}; });
+  refuses([](TokenLayout::Parts& p) { p.document_begin = {0, 2}; });
+  refuses([](TokenLayout::Parts& p) { p.document_begin = {}; });
+  refuses([](TokenLayout::Parts& p) { p.exact = {}; });
+  refuses([](TokenLayout::Parts& p) { p.exact = {2}; });
+}
+
 TEST(TilePlan, InvalidListsAreRefused) {
   const PlanGeometry g = geometry(128, 256);
   EXPECT_THROW(PlanBuilder::from_rows(g, Skipped::drop, {{4}}), Error);

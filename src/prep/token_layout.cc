@@ -32,10 +32,11 @@ void check(const TokenSequence& sequence) {
   constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
   if (sequence.num_tokens < 0 || sequence.num_tokens > kMaxTokens) refuse("num_tokens", "0 to 2^31 - 1", text(sequence.num_tokens));
   const auto documents = sequence.documents;
-  if (!documents.empty() && (documents.size() < 2 || documents.front() != 0 || documents.back() != sequence.num_tokens ||
-                             !std::ranges::is_sorted(documents))) {
-    refuse("documents", "ascending offsets from 0 to " + text(sequence.num_tokens),
-           text(static_cast<std::int64_t>(documents.size())) + " offsets from " + text(documents.front()) + " to " + text(documents.back()));
+  if (!documents.empty() &&
+      (documents.size() < 2 || documents.front() != 0 || documents.back() != sequence.num_tokens || !std::ranges::is_sorted(documents))) {
+    refuse(
+        "documents", "ascending offsets from 0 to " + text(sequence.num_tokens),
+        text(static_cast<std::int64_t>(documents.size())) + " offsets from " + text(documents.front()) + " to " + text(documents.back()));
   }
   std::int64_t next = 0;
   for (std::size_t i = 0; i < sequence.spans.size(); ++i) {

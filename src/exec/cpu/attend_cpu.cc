@@ -79,6 +79,7 @@ class Call {
 
   SkipCounts run() {
     clear_missing_queries(a_);
+    if (g_.Gq() == 0) return {};
     const std::int64_t heads = a_.B * a_.Hk;
     const std::int64_t head_bytes = std::max<std::int64_t>(2 * (units_ + mean_units_) * unit_bytes_, 1);
     const std::int64_t head_items = a_.H / a_.Hk * g_.Gq() * items_per_row_;
