@@ -112,9 +112,9 @@ std::string result_json(const AttendFlags& flags, const AttentionConfig& config,
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-void save_plan(const std::string& path, const AttentionConfig& config, const TensorView& q, const TensorView& k) {
+void save_plan(const std::string& path, const AttentionConfig& config, const AttentionInputs& call) {
   Workspace ws;
-  const std::optional<TilePlan> plan = report::plan_of(q, k, config, ws);
+  const std::optional<TilePlan> plan = report::plan_of(call, config, ws);
   if (!plan) throw Error("attend", std::string("save-plan: ") + config.method_name() + " has no plan of its own to save");
   plan->save(path);
 }
@@ -135,7 +135,7 @@ void attend_command(const AttendFlags& flags) {
   options.recall = !flags.no_recall;
   options.progress = [](const ProgressEvent&) { return interrupt_signal() == 0; };
   const report::CallMeasurement measurement = report::measure_call(call, report::exact_rows(call, flags.rows), config, options);
-  if (!flags.save_plan.empty()) save_plan(flags.save_plan, config, call.q, call.k);
+  if (!flags.save_plan.empty()) save_plan(flags.save_plan, config, call);
   if (!flags.json.empty()) write_text_file("attend", flags.json, result_json(flags, config, call.q, call.k, measurement));
   std::printf("%-14s %s: q %s  k %s\n", "input", flags.qkv.c_str(), call.q.describe().c_str(), call.k.describe().c_str());
   print_result(config, measurement);

@@ -20,6 +20,7 @@ namespace winnow {
 struct AttentionConfig {
   Method method = Dense{};
   GateOptions gate;
+  TokenOptions tokens;
   std::string executor;  // empty: chosen
   void validate() const;
   const char* method_name() const;  // "mean_pool"
@@ -30,10 +31,14 @@ struct AttentionConfig {
 AttentionConfig parse_attention_config(std::string_view name_file_or_json);
 std::string to_json(const AttentionConfig& config);  // every key, one line
 
+// What the selector of a sparse call gets: the layouts that this sequence and configuration ask for. Throws Error if the context
+// contradicts itself or does not fit q and k.
+PlanSpec plan_spec(const AttentionConfig& config, const StepContext& context, const TensorView& q, const TensorView& k);
+
 struct CallReport {
   DenseReason reason = DenseReason::none;  // none: ran sparse
   double density = 1.0;                    // FLOP-weighted; skip-softmax counts (QK + kept PV) / 2
-  double pairs = 0.0;                      // B*H*Sq*Sk, the weight of this density
+  double pairs = 0.0;                      // query-key pairs of dense attention, the weight of this density
   SelectReport selected;                   // of a method that selects tiles, on a sparse call
   double plan_seconds = 0.0;
   double attend_seconds = 0.0;

@@ -25,6 +25,10 @@ struct StepContext {
   Branch branch = Branch::conditional;
   Grid grid;
   AttentionRole role = AttentionRole::self;  // of this call
+  // What else than one video the sequence holds, in the host's memory. See TokenSequence.
+  std::span<const TokenSpan> spans = {};
+  std::span<const std::int64_t> documents = {};
+  std::span<const std::int64_t> key_documents = {};  // of cross-attention, whose keys are another sequence with as many documents
 };
 
 // What one expert or one guidance branch has different from the other keys of GateOptions: only what is set.
@@ -68,14 +72,16 @@ struct BranchOverrides {
 
 // When to run dense. A call is dense if any rule says so; every dense call carries the name of the first rule that holds,
 // in this order: requested (the method is dense), cross_attention (the context says so, or Sq != Sk), skip_first_steps,
-// skip_first_fraction, skip_first_layers, dense_layers, min_seq_len, missing_timestep, disabled_until_timestep.
+// skip_first_fraction, skip_first_layers, dense_layers, min_seq_len, missing_timestep, disabled_until_timestep, unknown_positions
+// (see TokenOptions).
 // A key's value for a call is that of its branch's override, else of its expert's, else the common one.
 struct GateOptions {
   int skip_first_steps = 0;            // steps [0, n) are dense
   float skip_first_fraction = 0.0F;    // of num_steps: steps [0, ceil(x num_steps)) are dense; with the above the longer wins
   int skip_first_layers = 0;           // layers [0, n) are dense
   std::vector<int> dense_layers = {};  // these layers are dense too; any order
-  std::int64_t min_seq_len = 0;        // fewer keys than this: dense
+  // Fewer keys than this: dense. Of packed documents, those that are shorter are dense in the same call as the others.
+  std::int64_t min_seq_len = 0;
   // Dense while timestep > this value; sparse from timestep <= value on (inclusive). Unset = no such rule.
   // A missing timestep with this rule means dense, and one diagnostic.
   std::optional<double> disabled_until_timestep = std::nullopt;

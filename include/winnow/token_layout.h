@@ -97,10 +97,30 @@ enum class TokenOrder : std::uint8_t {
   raster,     // as the sequence has them
   cubes,      // space-time cubes after another
 };
+// What to do if an order needs positions that are not known (positions_known()).
+enum class UnknownPositions : std::uint8_t { dense, error };
+// Their names in configurations, in order.
+inline constexpr std::array<const char*, 3> kTokenOrderNames = {"auto", "raster", "cubes"};
+inline constexpr std::array<const char*, 2> kUnknownPositionsNames = {"dense", "error"};
+
+// The part of an AttentionConfig that says how tiles are made.
+struct TokenOptions {
+  TokenOrder token_order = TokenOrder::automatic;
+  std::array<int, 3> cube = {4, 4, 4};  // frames, rows, columns
+  UnknownPositions unknown_positions = UnknownPositions::dense;
+  void validate() const;  // throws Error naming the key
+  template <class Self, class Visit>
+  static void options(Self& self, Visit&& visit) {
+    visit("token_order", self.token_order);
+    visit("cube", self.cube);
+    visit("unknown_positions", self.unknown_positions);
+  }
+};
 struct LayoutOptions {
   TokenOrder order = TokenOrder::automatic;
   std::array<int, 3> cube = {4, 4, 4};  // frames, rows, columns
   std::int64_t min_document = 0;        // documents with fewer tokens (padding not counted) are exact
+  bool operator==(const LayoutOptions&) const = default;
 };
 
 // Whether every video's positions are known as far as the order needs them. A grid that does not have as many tokens as the sequence

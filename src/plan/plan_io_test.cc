@@ -38,14 +38,24 @@ class PlanFile : public testing::Test {
     return PlanBuilder::from_rows(geometry(), Skipped::mean, {{0, 4}, {}, {1}, {0, 1}}, {{1}, {2, 3}, {}, {}}, {{}, {0}, {0}, {}});
   }
 
+  static TilePlan packed() {
+    TokenLayout::Parts parts{.num_tokens = 200, .tile_begin = {0, 64, 100, 150}, .document_begin = {0, 2, 3}, .exact = {0, 1, 0}};
+    for (std::int32_t i = 0; i < 150; ++i) parts.tokens.push_back((i * 3 + 50) % 200);
+    PlanGeometry g;
+    g.Sq = g.Sk = 200;
+    g.query_layout = g.key_layout = std::make_shared<const TokenLayout>(parts);
+    return PlanBuilder::from_rows(g, Skipped::mean, {{1}, {0, 1}, {}});
+  }
+
   // What mixed() is saved as, to be falsified.
   struct Contents {
     std::map<std::string, std::string> metadata;
     std::map<std::string, std::vector<std::int64_t>> i64;
     std::map<std::string, std::vector<std::int32_t>> i32;
+    std::map<std::string, std::vector<std::uint8_t>> u8;
   };
-  Contents contents() const {
-    mixed().save(path_);
+  Contents contents(const TilePlan& plan) const {
+    plan.save(path_);
     const SafetensorsFile file = SafetensorsFile::open(path_);
     Contents c;
     c.metadata = file.metadata();
@@ -53,6 +63,8 @@ class PlanFile : public testing::Test {
       const TensorView view = file.at(key);
       if (view.dtype == DType::i64) {
         c.i64[key].assign(view.as<std::int64_t>(), view.as<std::int64_t>() + view.numel());
+      } else if (view.dtype == DType::u8) {
+        c.u8[key].assign(view.as<std::uint8_t>(), view.as<std::uint8_t>() + view.numel());
       } else {
         c.i32[key].assign(view.as<std::int32_t>(), view.as<std::int32_t>() + view.numel());
       }
@@ -67,11 +79,14 @@ class PlanFile : public testing::Test {
     for (const auto& [key, values] : c.i32) {
       tensors.push_back({key, TensorView(values.data(), DType::i32, {static_cast<std::int64_t>(values.size())})});
     }
+    for (const auto& [key, values] : c.u8) {
+      tensors.push_back({key, TensorView(values.data(), DType::u8, {static_cast<std::int64_t>(values.size())})});
+    }
     write_safetensors(path_, tensors, c.metadata);
   }
   template <class Lie>
-  void refuses(const char* expected, Lie lie) {
-    Contents c = contents();
+  void refuses(const char* expected, Lie lie, const TilePlan& plan = mixed()) {
+    Contents c = contents(plan);
     lie(c);
     write(c);
     try {
@@ -161,6 +176,31 @@ TEST_F(PlanFile, WrongLists) {
     c.i64["refine.tiles"] = {0, 4, 1, 0, 1};
     c.i32.erase("refine.tiles");
   });
+}
+
+TEST_F(PlanFile, Layouts) {
+  const TilePlan plan = packed();
+  plan.save(path_);
+  const TilePlan loaded = TilePlan::load(path_);
+  EXPECT_TRUE(loaded == plan);
+  EXPECT_EQ(*loaded.geometry().key_layout, *plan.geometry().key_layout);
+  TilePlan::dense(plan.geometry(), DenseReason::requested).save(path_);
+  EXPECT_EQ(TilePlan::load(path_).geometry(), plan.geometry());
+
+  const auto refuses_packed = [&](const char* expected, auto change) { refuses(expected, change, packed()); };
+  refuses_packed("key_layout.tokens", [](Contents& c) { c.i32["key_layout.tokens"][3] = 200; });
+  refuses_packed("key_layout.tokens", [](Contents& c) { c.i32["key_layout.tokens"][3] = c.i32["key_layout.tokens"][4]; });
+  refuses_packed("query_layout.tile_begin", [](Contents& c) { c.i32["query_layout.tile_begin"].back() = 149; });
+  refuses_packed("query_layout.exact", [](Contents& c) { c.u8["query_layout.exact"].pop_back(); });
+  refuses_packed("query_layout.exact", [](Contents& c) { c.u8["query_layout.exact"][0] = 2; });
+  refuses_packed("key_layout.document_begin", [](Contents& c) { c.i32["key_layout.document_begin"] = {0, 3, 2}; });
+  refuses_packed("key_layout.document_begin", [](Contents& c) { c.i32.erase("key_layout.document_begin"); });
+  refuses_packed("documents", [](Contents& c) { c.i32["key_layout.document_begin"] = {0, 3}; });
+  refuses_packed("key_layout", [](Contents& c) { c.metadata["tile_k"] = c.metadata["mean_group"] = "32"; });
+  refuses_packed("num_tokens", [](Contents& c) { c.metadata["Sk"] = "99999999999"; });
+  refuses_packed("exact tiles", [](Contents& c) { c.i32["refine.tiles"][0] = 0; });
+  refuses_packed("refine row 0", [](Contents& c) { c.i32["refine.tiles"][0] = 2; });
+  refuses_packed("key_lengths", [](Contents& c) { c.i64["key_lengths"] = {150}; });
 }
 
 TEST_F(PlanFile, OtherFilesAndFoldersAreRefused) {

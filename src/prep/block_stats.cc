@@ -58,7 +58,9 @@ std::int64_t tiles_of(const Blocks& blocks, std::int64_t S) {
 
 }  // namespace
 
-Blocks query_blocks(const PlanGeometry& geometry, std::int64_t cells) { return {geometry.tile_q, cells, false, {}, geometry.query_layout.get()}; }
+Blocks query_blocks(const PlanGeometry& geometry, std::int64_t cells) {
+  return {geometry.tile_q, cells, false, {}, geometry.query_layout.get()};
+}
 Blocks key_blocks(const PlanGeometry& geometry, std::int64_t cells) {
   return {geometry.tile_k, cells, false, geometry.key_lengths, geometry.key_layout.get()};
 }

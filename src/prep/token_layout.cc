@@ -162,6 +162,12 @@ class Builder {
 
 }  // namespace
 
+void TokenOptions::validate() const {
+  for (const int side : cube) {
+    if (side < 1) throw Error("config", "cube: expected three sides of at least 1, got " + text(side));
+  }
+}
+
 bool positions_known(const TokenSequence& sequence, TokenOrder order) {
   bool known = true;
   for_each_document(sequence, [&](std::int64_t begin, std::int64_t end) {

@@ -103,7 +103,7 @@ class Measurement {
   void measure_recall(CallMeasurement& result) {
     tell("recall", 0);
     const Workspace::Scope scope(ws_);
-    if (const std::optional<TilePlan> plan = plan_of(call_.q, call_.k, session_.config(), ws_)) {
+    if (const std::optional<TilePlan> plan = plan_of(call_, session_.config(), ws_)) {
       const Recall recall = plan_recall(*plan, call_.q, call_.k, PlanSpec{}.scale, ws_);
       result.mass_recall = recall.mass;
       result.set_recall = recall.set;
@@ -179,9 +179,11 @@ CallMeasurement measure_call(const AttentionInputs& call, const ExactRows& exact
   return Measurement(call, exact, config, options).run();
 }
 
-std::optional<TilePlan> plan_of(const TensorView& q, const TensorView& k, const AttentionConfig& config, Workspace& ws) {
+std::optional<TilePlan> plan_of(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws) {
   if (!selects_tiles(config.method)) return {};
-  return make_plan(q, k, {}, config.method, ws);
+  StepContext context;  // gates are ignored
+  context.grid = call.context.grid;
+  return make_plan(call.q, call.k, plan_spec(config, context, call.q, call.k), config.method, ws);
 }
 
 }  // namespace winnow::report

@@ -59,6 +59,6 @@ CallMeasurement measure_call(const AttentionInputs& call, const ExactRows& exact
                              const CallOptions& options);
 
 // The plan that the setting makes for these inputs; unset for dense and skip_softmax. Memory belongs to the plan or to `ws`.
-std::optional<TilePlan> plan_of(const TensorView& q, const TensorView& k, const AttentionConfig& config, Workspace& ws);
+std::optional<TilePlan> plan_of(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws);
 
 }  // namespace winnow::report

@@ -1,5 +1,6 @@
 // AttentionConfig: names, validity, and its JSON form. docs/configuration.md lists every key.
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -111,6 +112,16 @@ class KeyReader {
     if (wide > static_cast<std::uint64_t>(std::numeric_limits<Integer>::max())) wrong(prefix_ + key, expected, *found);
     value = static_cast<Integer>(wide);
   }
+  void read(const char* key, TokenOrder& value) { read_name(key, kTokenOrderNames, value); }
+  void read(const char* key, UnknownPositions& value) { read_name(key, kUnknownPositionsNames, value); }
+  template <std::size_t N>
+  void read(const char* key, std::array<int, N>& values) {
+    if (!object_.contains(key)) return known_.emplace_back(key), void();
+    std::vector<int> list;
+    read(key, list);
+    if (list.size() != N) wrong(prefix_ + key, std::to_string(N) + " integers", object_.at(key));
+    std::copy(list.begin(), list.end(), values.begin());
+  }
   void read(const char* key, bool& value) {
     const nlohmann::json* found = find(key);
     if (found == nullptr) return;
@@ -142,6 +153,20 @@ class KeyReader {
   }
 
  private:
+  // An enumerator, whose number is the place of its name.
+  template <class Enum, std::size_t N>
+  void read_name(const char* key, const std::array<const char*, N>& names, Enum& value) {
+    if (!object_.contains(key)) return known_.emplace_back(key), void();
+    std::string name;
+    read(key, name);
+    std::string list;
+    for (std::size_t i = 0; i < N; ++i) {
+      if (name == names[i]) return void(value = static_cast<Enum>(i));
+      list += (i == 0 ? "" : ", ") + std::string(names[i]);
+    }
+    wrong(prefix_ + key, "one of " + list, object_.at(key));
+  }
+
   const nlohmann::json& object_;
   std::string prefix_;
   std::vector<std::string> known_;
@@ -156,6 +181,7 @@ void refuse_target_sparsity(KeyReader& keys) {
 template <class Config, class Visit>
 void shared_options(Config& config, Visit&& visit) {
   GateOptions::options(config.gate, visit);
+  TokenOptions::options(config.tokens, visit);
   visit("executor", config.executor);
 }
 
@@ -222,6 +248,8 @@ double shortest(float x) {
 }
 
 // A configuration value as JSON.
+nlohmann::ordered_json json_value(TokenOrder value) { return kTokenOrderNames.at(static_cast<std::size_t>(value)); }
+nlohmann::ordered_json json_value(UnknownPositions value) { return kUnknownPositionsNames.at(static_cast<std::size_t>(value)); }
 nlohmann::ordered_json json_value(float value) { return shortest(value); }
 nlohmann::ordered_json json_value(const std::optional<double>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
@@ -262,6 +290,7 @@ void FixedPlan::validate() const {
 
 void AttentionConfig::validate() const {
   gate.validate();
+  tokens.validate();
   std::visit([](const auto& options) { options.validate(); }, method);
 }
 

@@ -97,7 +97,20 @@ TEST(Config, ToJsonPrintsEveryKeyAndReadsBack) {
             R"({"method":"mean_pool","cdf":0.7,"density":0.0,"neighbors":true,"means":true,"budgets":"","skip_first_steps":0,)"
             R"("skip_first_fraction":0.0,)"
             R"("skip_first_layers":0,"dense_layers":[],"min_seq_len":0,"disabled_until_timestep":null,"experts":{},"branches":{},)"
-            R"("executor":""})");
+            R"("token_order":"auto","cube":[4,4,4],"unknown_positions":"dense","executor":""})");
+}
+
+TEST(Config, TokenOrder) {
+  const AttentionConfig config =
+      parse_attention_config(R"({"method":"dense","token_order":"cubes","cube":[2,8,4],"unknown_positions":"error"})");
+  EXPECT_EQ(config.tokens.token_order, TokenOrder::cubes);
+  EXPECT_EQ(config.tokens.cube, (std::array{2, 8, 4}));
+  EXPECT_EQ(config.tokens.unknown_positions, UnknownPositions::error);
+  EXPECT_THAT(error_of(R"({"method":"dense","token_order":"hilbert"})"), HasSubstr("token_order: expected one of auto, raster, cubes"));
+  EXPECT_THAT(error_of(R"({"method":"dense","token_order":1})"), HasSubstr("token_order"));
+  EXPECT_THAT(error_of(R"({"method":"dense","cube":[4,4]})"), HasSubstr("cube: expected 3 integers, got [4,4]"));
+  EXPECT_THAT(error_of(R"({"method":"dense","cube":[4,0,4]})"), HasSubstr("cube"));
+  EXPECT_THAT(error_of(R"({"method":"dense","unknown_positions":"guess"})"), HasSubstr("unknown_positions"));
 }
 
 // "Required argument without default": everything but a few named inputs has one.

@@ -72,6 +72,15 @@ void check_plan_fits(const TilePlan& plan, const TensorView& q, const TensorView
   }
 }
 
+void check_plan_protects(const TilePlan& plan, const PlanSpec& spec) {
+  const auto same = [](const std::shared_ptr<const TokenLayout>& a, const std::shared_ptr<const TokenLayout>& b) {
+    return a == b || (a && b && *a == *b);
+  };
+  if (!same(plan.geometry().query_layout, spec.query_layout) || !same(plan.geometry().key_layout, spec.key_layout)) {
+    throw Error("session", "plan: expected one made for this sequence's spans, documents and token order, got " + plan.describe());
+  }
+}
+
 bool selects_tiles(const Method& method) {
   return std::visit([]<class Options>(const Options&) { return Selector<Options> || std::is_same_v<Options, FixedPlan>; }, method);
 }

@@ -1,10 +1,13 @@
 // One attention call: gate -> select -> attend -> statistics. Knows no model.
 #include "winnow/session.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <span>
 #include <utility>
 
+#include "run/layouts.h"
 #include "run/methods.h"
 #include "select/budgets.h"
 #include "steps/gate.h"
@@ -58,7 +61,36 @@ std::optional<HeadBudgets> load_budgets(const Method& method) {
       method);
 }
 
+std::int64_t longest(std::span<const std::int64_t> documents) {
+  std::int64_t most = 0;
+  for (std::size_t d = 1; d < documents.size(); ++d) most = std::max(most, documents[d] - documents[d - 1]);
+  return most;
+}
+
+// The rule of the gate that makes the whole call dense. Of packed documents the longest one decides.
+DenseReason dense_reason(const AttentionConfig& config, const StepContext& context, const CallSequences& call) {
+  if (asks_for_dense(config.method)) return DenseReason::requested;
+  if (!call.self || context.documents.empty()) return gate(config.gate, context, call.queries.num_tokens, call.keys.num_tokens);
+  const std::int64_t tokens = longest(context.documents);
+  return gate(config.gate, context, tokens, tokens);
+}
+
+LayoutOptions sparse_layout(const AttentionConfig& config, const StepContext& context) {
+  return {config.tokens.token_order, config.tokens.cube, context.documents.empty() ? 0 : min_seq_len(config.gate, context)};
+}
+
 }  // namespace
+
+PlanSpec plan_spec(const AttentionConfig& config, const StepContext& context, const TensorView& q, const TensorView& k) {
+  validate(context);
+  PlanSpec spec;
+  spec.grid = context.grid;
+  const PlanGeometry geometry = plan_geometry(q, k, spec);
+  const CallSequences call = call_sequences(context, geometry.Sq, geometry.Sk);
+  spec.query_layout = make_layout(call.queries, sparse_layout(config, context), spec.tile_q);
+  spec.key_layout = make_layout(call.keys, sparse_layout(config, context), spec.tile_k);
+  return spec;
+}
 
 struct AttentionSession::Impl {
   AttentionConfig config;
@@ -66,14 +98,44 @@ struct AttentionSession::Impl {
   SessionTotals totals;
   std::optional<TilePlan> fixed;  // of FixedPlan
   std::optional<HeadBudgets> budgets;
+  LayoutCache layouts;
   bool told_missing_timestep = false;
+  bool told_unknown_positions = false;
 
+  // Once per run and reason.
   void tell(DenseReason reason) {
-    if (reason != DenseReason::missing_timestep || told_missing_timestep) return;
-    told_missing_timestep = true;
-    if (!diagnostics) return;
-    diagnostics({Severity::warning, "gate.missing_timestep",
-                 "disabled_until_timestep is set, but the host gives no timestep: attention runs dense"});
+    if (reason == DenseReason::missing_timestep) {
+      warn(told_missing_timestep, "gate.missing_timestep",
+           "disabled_until_timestep is set, but the host gives no timestep: attention runs dense");
+    }
+    if (reason == DenseReason::unknown_positions) {
+      warn(told_unknown_positions, "tokens.unknown_positions",
+           "the host's grid and spans do not say where every video token is: attention runs dense");
+    }
+  }
+  void warn(bool& told, const char* code, const char* message) const {
+    if (!std::exchange(told, true) && diagnostics) diagnostics({Severity::warning, code, message});
+  }
+
+  // Sparse calls have to know where tokens are.
+  DenseReason check_positions(const TokenSequence& sequence) const {
+    // A window is one of the whole sequence's grid.
+    const bool needs_grid = std::holds_alternative<Window>(config.method);
+    const bool one_video = sequence.spans.empty() && sequence.documents.empty() && sequence.grid.known();
+    if ((!needs_grid || one_video) && positions_known(sequence, config.tokens.token_order)) return DenseReason::none;
+    if (config.tokens.unknown_positions == UnknownPositions::dense) return DenseReason::unknown_positions;
+    throw Error("session", "grid: expected one of " + std::to_string(sequence.num_tokens) +
+                               " tokens, or spans whose videos have grids, got " + std::to_string(sequence.grid.frames) + "x" +
+                               std::to_string(sequence.grid.height) + "x" + std::to_string(sequence.grid.width));
+  }
+
+  void set_layouts(PlanSpec& spec, const StepContext& context, const CallSequences& call, DenseReason reason) {
+    const bool sparse = reason == DenseReason::none;
+    if (!sparse && !leaves_tokens_out(call.queries) && !leaves_tokens_out(call.keys)) return;
+    const LayoutOptions options = sparse ? sparse_layout(config, context) : LayoutOptions{.order = TokenOrder::raster};
+    const Layouts& made = layouts.get(call, options, spec.tile_q, spec.tile_k);
+    spec.query_layout = made.queries;
+    spec.key_layout = made.keys;
   }
 
   void count(const CallReport& report) {
@@ -103,6 +165,7 @@ const SessionTotals& AttentionSession::totals() const { return impl_->totals; }
 void AttentionSession::reset() {
   impl_->totals = {};
   impl_->told_missing_timestep = false;
+  impl_->told_unknown_positions = false;
 }
 
 CallReport AttentionSession::attend(const StepContext& context, const TensorView& q, const TensorView& k, const TensorView& v,
@@ -116,22 +179,23 @@ CallReport AttentionSession::attend(const StepContext& context, const TensorView
   const auto start = Clock::now();
   CallReport report;
   spec.report = &report.selected;
-  const PlanGeometry geometry = plan_geometry(q, k, spec);
-  if (impl_->budgets) spec.keep = impl_->budgets->of_layer(context.layer, geometry.H);
-  report.pairs = static_cast<double>(geometry.B) * static_cast<double>(geometry.H) * static_cast<double>(geometry.Sq) *
-                 static_cast<double>(geometry.Sk);
-  report.reason =
-      asks_for_dense(impl_->config.method) ? DenseReason::requested : gate(impl_->config.gate, context, geometry.Sq, geometry.Sk);
+  const PlanGeometry sizes = plan_geometry(q, k, spec);
+  if (impl_->budgets) spec.keep = impl_->budgets->of_layer(context.layer, sizes.H);
+  const CallSequences sequences = call_sequences(context, sizes.Sq, sizes.Sk);
+  report.reason = dense_reason(impl_->config, context, sequences);
+  if (report.reason == DenseReason::none) report.reason = impl_->check_positions(sequences.queries);
   impl_->tell(report.reason);
+  impl_->set_layouts(spec, context, sequences, report.reason);
 
   std::optional<TilePlan> made;
   const TilePlan* plan = nullptr;
   if (report.reason == DenseReason::none && impl_->fixed) {
     check_plan_fits(*impl_->fixed, q, k, spec);
+    if (!context.spans.empty() || !context.documents.empty()) check_plan_protects(*impl_->fixed, spec);
     plan = &*impl_->fixed;
   } else {
     made = report.reason == DenseReason::none ? make_plan(q, k, spec, impl_->config.method, ws)
-                                              : TilePlan::dense(geometry, report.reason, &ws);
+                                              : TilePlan::dense(plan_geometry(q, k, spec), report.reason, &ws);
     plan = &*made;
   }
   const auto planned = Clock::now();
@@ -146,6 +210,7 @@ CallReport AttentionSession::attend(const StepContext& context, const TensorView
   const AttendResult result = winnow::attend(*plan, q, k, v, out, call, ws);
   const auto attended = Clock::now();
 
+  report.pairs = plan->geometry().pairs();
   report.density = plan->density() * skip_softmax_share(result);
   report.plan_seconds = seconds_between(start, planned);
   report.attend_seconds = seconds_between(planned, attended);

@@ -127,6 +127,153 @@ TEST(Session, CrossAttentionStaysDense) {
   EXPECT_EQ(equal.run(session, context).reason, DenseReason::cross_attention);
 }
 
+std::vector<float> rows_of(const Call& call, std::int64_t begin, std::int64_t end) {
+  const std::int64_t width = call.out.view().size(2) * call.out.view().size(3);
+  return {call.out.as<float>() + begin * width, call.out.as<float>() + end * width};
+}
+
+TEST(Session, PackedDocumentsAreSeparateCalls) {
+  const std::vector<std::int64_t> documents = {0, 300, 340, 940};
+  Call packed(940, 940);
+  StepContext context;
+  context.documents = documents;
+  for (const GateOptions& gate : {GateOptions{}, GateOptions{.min_seq_len = 100}, GateOptions{.min_seq_len = 5000}}) {
+    AttentionSession session(config_of(MeanPool{.cdf = 0.5F}, gate));
+    const CallReport report = packed.run(session, context);
+    EXPECT_EQ(report.reason, gate.min_seq_len == 5000 ? DenseReason::min_seq_len : DenseReason::none);
+    EXPECT_EQ(report.pairs, 2.0 * (300.0 * 300 + 40 * 40 + 600 * 600));
+    for (std::size_t d = 0; d + 1 < documents.size(); ++d) {
+      const std::int64_t n = documents[d + 1] - documents[d];
+      Call alone(n, n);
+      for (const auto& [to, from] : {std::pair(&alone.q, &packed.q), {&alone.k, &packed.k}, {&alone.v, &packed.v}}) {
+        std::copy_n(from->as<float>() + documents[d] * 32, n * 32, to->as<float>());
+      }
+      alone.run(session);
+      EXPECT_EQ(rows_of(packed, documents[d], documents[d + 1]), alone.result()) << "document " << d;
+    }
+  }
+}
+
+TEST(Session, ShortDocumentsAreDenseBesideSparseOnes) {
+  const std::vector<std::int64_t> documents = {0, 400, 1400};
+  Call call(1400, 1400);
+  StepContext context;
+  context.documents = documents;
+  AttentionSession dense(AttentionConfig{});
+  call.run(dense, context);
+  const std::vector<float> exact = call.result();
+  AttentionSession session(config_of(MeanPool{.cdf = 0.3F}, {.min_seq_len = 500}));
+  const CallReport report = call.run(session, context);
+  EXPECT_EQ(report.reason, DenseReason::none);
+  EXPECT_LT(report.density, 0.9);
+  EXPECT_EQ(rows_of(call, 0, 400), std::vector(exact.begin(), exact.begin() + 400 * 32));
+  EXPECT_NE(rows_of(call, 400, 1400), std::vector(exact.begin() + 400 * 32, exact.end()));
+}
+
+TEST(Session, ProtectedSpansAreExactAndPaddingIsLeftOut) {
+  // 77 of text, a video of 8 x 10 x 10, 23 of padding
+  const std::vector<TokenSpan> spans = {{0, 77, SpanKind::exact}, {77, 877, SpanKind::video, {8, 10, 10}}, {877, 900, SpanKind::padding}};
+  Call call(900, 900);
+  for (std::int64_t i = 877 * 32; i < 900 * 32; ++i) call.k.as<float>()[i] = std::nanf("");
+  StepContext context;
+  context.spans = spans;
+  for (const TokenOrder order : {TokenOrder::automatic, TokenOrder::raster, TokenOrder::cubes}) {
+    AttentionConfig config = config_of(MeanPool{.cdf = 0.3F, .means = false});
+    config.tokens.token_order = order;
+    AttentionConfig dense;
+    dense.tokens = config.tokens;
+    AttentionSession dense_session(dense);
+    EXPECT_EQ(call.run(dense_session, context).pairs, 2.0 * 877 * 877);
+    const std::vector<float> exact = rows_of(call, 0, 77);
+    AttentionSession session(config);
+    EXPECT_LT(call.run(session, context).density, 0.9);
+    const std::vector<float> sparse = rows_of(call, 0, 77);
+    for (std::size_t i = 0; i < exact.size(); ++i) ASSERT_NEAR(sparse[i], exact[i], 1e-5) << "text attends to everything";
+    for (const float x : call.result()) ASSERT_TRUE(std::isfinite(x)) << "padding was attended to";
+    for (const float x : rows_of(call, 877, 900)) ASSERT_EQ(x, 0.0F);
+    EXPECT_EQ(plan_spec(config, context, call.q, call.k).key_layout->exact_tiles(0), 2);  // plans without them are invalid
+  }
+}
+
+TEST(Session, UnknownPositionsAreDenseOrAnErrorBeforeAnyWork) {
+  std::vector<std::string> codes;
+  AttentionConfig config = config_of(MeanPool{.cdf = 0.3F});
+  Call call(700, 700);
+  StepContext context;
+  context.grid = {6, 10, 10};  // 600 tokens: what are the other 100?
+  AttentionSession session(config, [&](const Diagnostic& d) { codes.emplace_back(d.code); });
+  EXPECT_EQ(call.run(session, context).reason, DenseReason::unknown_positions);
+  EXPECT_EQ(call.run(session, context).density, 1.0);
+  EXPECT_THAT(codes, testing::ElementsAre("tokens.unknown_positions"));
+  context.grid = {7, 10, 10};
+  EXPECT_EQ(call.run(session, context).reason, DenseReason::none);
+  context.grid = {};
+  EXPECT_EQ(call.run(session, context).reason, DenseReason::none);
+  config.tokens.token_order = TokenOrder::cubes;
+  AttentionSession cubes(config);
+  EXPECT_EQ(call.run(cubes, context).reason, DenseReason::unknown_positions);
+  config.tokens.unknown_positions = UnknownPositions::error;
+  AttentionSession strict(config);
+  call.out.as<float>()[0] = -7.0F;
+  EXPECT_THROW(call.run(strict, context), Error);
+  EXPECT_EQ(call.out.as<float>()[0], -7.0F);
+  EXPECT_EQ(strict.totals().calls, 0);
+}
+
+TEST(Session, TwoResolutionsOfAsManyTokensAreNotMixedUp) {
+  Call call(720, 720);
+  AttentionSession session(config_of(MeanPool{.cdf = 0.3F}));
+  const auto run = [&](AttentionSession& s, Grid grid) {
+    StepContext context;
+    context.grid = grid;
+    call.run(s, context);
+    return call.result();
+  };
+  const std::vector<float> wide = run(session, {5, 9, 16});
+  const std::vector<float> tall = run(session, {5, 16, 9});
+  EXPECT_NE(wide, tall);
+  EXPECT_EQ(run(session, {5, 9, 16}), wide);
+  AttentionSession fresh(config_of(MeanPool{.cdf = 0.3F}));
+  EXPECT_EQ(run(fresh, {5, 16, 9}), tall);
+}
+
+TEST(Session, CrossAttentionOfPackedDocuments) {
+  const std::vector<std::int64_t> documents = {0, 100, 300};
+  const std::vector<std::int64_t> texts = {0, 20, 77};
+  Call call(300, 77);
+  AttentionSession session(config_of(MeanPool{}));
+  StepContext context;
+  context.documents = documents;
+  EXPECT_THROW(call.run(session, context), Error);  // the second one's text is nobody else's business
+  context.key_documents = texts;
+  EXPECT_EQ(call.run(session, context).reason, DenseReason::cross_attention);
+  Call second(200, 57);
+  std::copy_n(call.q.as<float>() + 100 * 32, 200 * 32, second.q.as<float>());
+  std::copy_n(call.k.as<float>() + 20 * 32, 57 * 32, second.k.as<float>());
+  std::copy_n(call.v.as<float>() + 20 * 32, 57 * 32, second.v.as<float>());
+  second.run(session);
+  EXPECT_EQ(rows_of(call, 100, 300), second.result());
+}
+
+TEST(Session, FixedPlansKeepDocumentsApart) {
+  const auto path = std::filesystem::temp_directory_path() / ("winnow_packed_" + std::to_string(::getpid()) + ".safetensors");
+  const std::vector<std::int64_t> documents = {0, 100, 256};
+  Call call(256, 256, 1);
+  StepContext context;
+  context.documents = documents;
+  PlanBuilder::from_rows(plan_geometry(call.q, call.k, {}), Skipped::drop, {{0, 1}, {2, 3}}).save(path.string());
+  AttentionSession mixes(config_of(FixedPlan{path.string()}));
+  EXPECT_THROW(call.run(mixes, context), Error);
+  AttentionConfig config = config_of(MeanPool{.cdf = 0.5F});
+  {
+    const Workspace::Scope scope(call.ws);
+    make_plan(call.q, call.k, plan_spec(config, context, call.q, call.k), config.method, call.ws).save(path.string());
+  }
+  AttentionSession fits(config_of(FixedPlan{path.string()}));
+  EXPECT_EQ(call.run(fits, context).reason, DenseReason::none);
+  std::filesystem::remove(path);
+}
+
 TEST(Session, SkipSoftmaxCountsHalfOfWhatItDrops) {
   Call call(512, 512, 1);
   for (std::int64_t s = 64; s < 512; ++s) {  // logits of the first 64 keys tower over the rest

@@ -13,10 +13,11 @@ struct Box {
   std::int64_t low[3];
   std::int64_t high[3];
 
-  // Of tokens [begin, end), in raster order.
-  static Box of(std::int64_t begin, std::int64_t end, const Grid& grid) {
+  // Of the tokens at positions [begin, end); a null list means that positions are tokens.
+  static Box of(const std::int32_t* tokens, std::int64_t begin, std::int64_t end, const Grid& grid) {
     Box box{{grid.frames, grid.height, grid.width}, {0, 0, 0}};
-    for (std::int64_t token = begin; token < end; ++token) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t token = tokens != nullptr ? tokens[i] : i;
       const std::int64_t at[3] = {token / grid.width / grid.height, token / grid.width % grid.height, token % grid.width};
       for (int axis = 0; axis < 3; ++axis) {
         box.low[axis] = std::min(box.low[axis], at[axis]);
@@ -40,8 +41,10 @@ class Windows {
         sink_frames_(options.sink_frames),
         tiles_(geometry.Gk()),
         ld_(padded(geometry.Gk())),
-        queries_(boxes(geometry.Gq(), geometry.tile_q, geometry.Sq, grid, ws)),
-        keys_(boxes(geometry.Gk(), geometry.tile_k, geometry.Sk, grid, ws)) {}
+        queries_(boxes(geometry.Gq(), ws,
+                       [&](std::int64_t i) { return Box::of(geometry.query_tokens(), geometry.query_begin(i), geometry.query_begin(i + 1), grid); })),
+        keys_(boxes(geometry.Gk(), ws,
+                    [&](std::int64_t j) { return Box::of(geometry.key_tokens(), geometry.key_begin(0, j), geometry.key_begin(0, j + 1), grid); })) {}
 
   // 1 for tiles of the window, else 0.
   void operator()(std::int64_t, std::int64_t, std::int64_t begin, std::int64_t end, int, float* out) const {
@@ -51,9 +54,10 @@ class Windows {
   }
 
  private:
-  static const Box* boxes(std::int64_t tiles, std::int64_t tile, std::int64_t tokens, const Grid& grid, Workspace& ws) {
+  template <class BoxOf>
+  static const Box* boxes(std::int64_t tiles, Workspace& ws, BoxOf box_of) {
     auto* found = ws.allocate<Box>(static_cast<std::size_t>(tiles));
-    for (std::int64_t i = 0; i < tiles; ++i) found[i] = Box::of(i * tile, std::min((i + 1) * tile, tokens), grid);
+    for (std::int64_t i = 0; i < tiles; ++i) found[i] = box_of(i);
     return found;
   }
 

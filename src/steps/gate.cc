@@ -65,6 +65,10 @@ void validate(const StepContext& context) {
   }
 }
 
+std::int64_t min_seq_len(const GateOptions& options, const StepContext& context) {
+  return value_of(options, context, &GateOptions::min_seq_len, &GateOverride::min_seq_len);
+}
+
 DenseReason gate(const GateOptions& options, const StepContext& context, std::int64_t queries, std::int64_t keys) {
   const auto value = [&](auto common, auto own) -> const auto& { return value_of(options, context, common, own); };
   if (context.role == AttentionRole::cross || queries != keys) return DenseReason::cross_attention;
@@ -75,7 +79,7 @@ DenseReason gate(const GateOptions& options, const StepContext& context, std::in
   if (context.layer < value(&GateOptions::skip_first_layers, &GateOverride::skip_first_layers)) return DenseReason::skip_first_layers;
   const std::vector<int>& layers = value(&GateOptions::dense_layers, &GateOverride::dense_layers);
   if (std::find(layers.begin(), layers.end(), context.layer) != layers.end()) return DenseReason::dense_layers;
-  if (keys < value(&GateOptions::min_seq_len, &GateOverride::min_seq_len)) return DenseReason::min_seq_len;
+  if (keys < min_seq_len(options, context)) return DenseReason::min_seq_len;
   if (const auto& limit = value(&GateOptions::disabled_until_timestep, &GateOverride::disabled_until_timestep)) {
     if (!context.timestep) return DenseReason::missing_timestep;
     if (*context.timestep > *limit) return DenseReason::disabled_until_timestep;

@@ -11,6 +11,9 @@ namespace winnow {
 // none: run sparse. Knows no method, so it never returns `requested`.
 DenseReason gate(const GateOptions& options, const StepContext& context, std::int64_t queries, std::int64_t keys);
 
+// The value of that key for this call.
+std::int64_t min_seq_len(const GateOptions& options, const StepContext& context);
+
 // Throws Error("steps") if a context contradicts itself: step, layer or timestep out of range.
 void validate(const StepContext& context);
 
