@@ -56,7 +56,7 @@ class DevicePlan {
   // Copies the lists of `plan`; skim and refine tiles become one list, since executors of GPUs compute both in the inputs' dtype.
   // Memory comes from `ws` and lives as long as its scope. A dense plan without key_lengths needs none and does not touch the
   // device; any other waits for `stream`, and cannot be made inside a graph capture. Throws Error unless tiles are 128 queries x
-  // 64 keys and mean groups 64 keys.
+  // 64 keys without a TokenLayout and mean groups 64 keys.
   DevicePlan(const TilePlan& plan, DeviceWorkspace& ws, void* stream = nullptr);
   // Device memory that the constructor takes for this plan.
   static std::size_t bytes(const TilePlan& plan);

@@ -107,6 +107,15 @@ TEST_F(GpuApi, RefusesWhatDoesNotFit) {
   }
   {
     Call c;
+    PlanGeometry g = geometry_of(Call::kShape);
+    const std::int64_t documents[] = {0, 1, g.Sq};
+    g.query_layout = make_layout({.num_tokens = g.Sq, .documents = documents}, {}, g.tile_q);
+    g.key_layout = make_layout({.num_tokens = g.Sk, .documents = documents}, {}, g.tile_k);
+    c.plan = TilePlan::dense(g, DenseReason::requested);
+    EXPECT_THAT(c.error(), HasSubstr("[cuda] plan: expected tiles in token order"));
+  }
+  {
+    Call c;
     Workspace ws;
     EXPECT_THROW(attend(c.plan, c.q, c.k, c.v, c.out, {}, ws), Error);
   }

@@ -23,6 +23,9 @@ void check_geometry(const PlanGeometry& g) {
     throw Error("cuda",
                 "plan: expected " + text(cuda::kTileQ, cuda::kTileK, cuda::kTileK) + ", got " + text(g.tile_q, g.tile_k, g.mean_group));
   }
+  if (g.query_layout || g.key_layout) {
+    throw Error("cuda", "plan: expected tiles in token order, got a plan with a layout (token_order cubes, spans or packed documents)");
+  }
   constexpr std::int64_t kMost = std::int64_t{1} << 30;  // the kernels count CTAs and tokens in 32 bits
   if (g.rows() > kMost || g.B * g.H * g.Gk() > kMost || g.Sq > kMost || g.Sk > kMost) {
     throw Error("cuda", "plan: expected at most 2^30 tokens, rows and key tiles of all heads, got Sq=" + std::to_string(g.Sq) +
