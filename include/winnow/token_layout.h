@@ -105,7 +105,8 @@ inline constexpr std::array<const char*, 2> kUnknownPositionsNames = {"dense", "
 
 // The part of an AttentionConfig that says how tiles are made.
 struct TokenOptions {
-  TokenOrder token_order = TokenOrder::automatic;
+  // Measured on winnow-tiny: see DESIGN.md, "Token layouts".
+  TokenOrder token_order = TokenOrder::raster;
   std::array<int, 3> cube = {4, 4, 4};  // frames, rows, columns
   UnknownPositions unknown_positions = UnknownPositions::dense;
   void validate() const;  // throws Error naming the key

@@ -157,8 +157,8 @@ float shifted_square(float* row, const float* shift, std::int64_t n) {
   return partial[0];
 }
 
-void sum_directions(const void* x, DType dtype, std::int64_t stride, const std::int32_t* rows, std::int64_t tokens, std::int64_t D, const float* shift, float* row,
-                    float* out) {
+void sum_directions(const void* x, DType dtype, std::int64_t stride, const std::int32_t* rows, std::int64_t tokens, std::int64_t D,
+                    const float* shift, float* row, float* out) {
   const std::int64_t n = (D + kPartials - 1) / kPartials * kPartials;
   const std::int64_t bytes = stride * (dtype == DType::f32 ? 4 : 2);
   for (std::int64_t d = 0; d < D; ++d) out[d] = 0.0F;

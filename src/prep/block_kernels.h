@@ -32,8 +32,8 @@ struct BlockKernels {
   float (*exp_sum)(float* x, std::int64_t n, float shift);
   // out[d] = sum over t < tokens of x[t] / |x[t]| for x[t] = x[row(t)*stride + d] - shift[d], d < D: the sum of directions; a zero vector
   // has none and adds 0. shift and row (scratch) have room for D rounded up to 16.
-  void (*sum_directions)(const void* x, DType dtype, std::int64_t stride, const std::int32_t* rows, std::int64_t tokens, std::int64_t D, const float* shift,
-                         float* row, float* out);
+  void (*sum_directions)(const void* x, DType dtype, std::int64_t stride, const std::int32_t* rows, std::int64_t tokens, std::int64_t D,
+                         const float* shift, float* row, float* out);
   // out[j] = ln(sum over r < rows of exp(x[r][j])) for j < ld, ld a multiple of 16, rows <= kMaxLogSumRows; within 2e-6 of it, or
   // of its relative rounding. NaN where an x is not finite.
   void (*log_sum_exp)(const float* x, std::int64_t rows, std::int64_t ld, float* out);

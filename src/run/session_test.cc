@@ -154,6 +154,31 @@ TEST(Session, PackedDocumentsAreSeparateCalls) {
   }
 }
 
+TEST(Session, EverySelectorKeepsDocumentsApart) {
+  const std::vector<std::int64_t> documents = {0, 300, 300, 333, 900};
+  Call packed(900, 900);
+  StepContext context;
+  context.documents = documents;
+  const std::vector<Method> methods = {MeanPool{.cdf = 0.5F}, SubBlock{.sparsity = 0.5F},     CosineGate{.cdf = 0.5F}, Sol{},
+                                       Oracle{.cdf = 0.5F},   SkipSoftmax{.threshold = 0.05F}};
+  for (const Method& method : methods) {
+    SCOPED_TRACE(config_of(method).method_name());
+    AttentionSession session(config_of(method));
+    EXPECT_EQ(packed.run(session, context).reason, DenseReason::none);
+    for (std::size_t d = 0; d + 1 < documents.size(); ++d) {
+      const std::int64_t n = documents[d + 1] - documents[d];
+      Call alone(n, n);
+      for (const auto& [to, from] : {std::pair(&alone.q, &packed.q), {&alone.k, &packed.k}, {&alone.v, &packed.v}}) {
+        std::copy_n(from->as<float>() + documents[d] * 32, n * 32, to->as<float>());
+      }
+      alone.run(session);
+      EXPECT_EQ(rows_of(packed, documents[d], documents[d + 1]), alone.result()) << "document " << d;
+    }
+  }
+  AttentionSession window(config_of(Window{}));
+  EXPECT_EQ(packed.run(window, context).reason, DenseReason::unknown_positions);
+}
+
 TEST(Session, ShortDocumentsAreDenseBesideSparseOnes) {
   const std::vector<std::int64_t> documents = {0, 400, 1400};
   Call call(1400, 1400);
@@ -222,7 +247,9 @@ TEST(Session, UnknownPositionsAreDenseOrAnErrorBeforeAnyWork) {
 
 TEST(Session, TwoResolutionsOfAsManyTokensAreNotMixedUp) {
   Call call(720, 720);
-  AttentionSession session(config_of(MeanPool{.cdf = 0.3F}));
+  AttentionConfig config = config_of(MeanPool{.cdf = 0.3F});
+  config.tokens.token_order = TokenOrder::automatic;
+  AttentionSession session(config);
   const auto run = [&](AttentionSession& s, Grid grid) {
     StepContext context;
     context.grid = grid;
@@ -233,7 +260,7 @@ TEST(Session, TwoResolutionsOfAsManyTokensAreNotMixedUp) {
   const std::vector<float> tall = run(session, {5, 16, 9});
   EXPECT_NE(wide, tall);
   EXPECT_EQ(run(session, {5, 9, 16}), wide);
-  AttentionSession fresh(config_of(MeanPool{.cdf = 0.3F}));
+  AttentionSession fresh(config);
   EXPECT_EQ(run(fresh, {5, 16, 9}), tall);
 }
 

@@ -21,7 +21,7 @@ PooledScores::PooledScores(const TensorView& q, const TensorView& k, const PlanG
       scale_(scale),
       kernels_(block_kernels()) {
   const std::int64_t cell = geometry.tile_k / cells_;
-  Blocks queries = query_blocks(geometry, query_cells_);
+  Blocks queries = winnow::query_blocks(geometry, query_cells_);
   queries.widen = blocks.widen_short;
   q_means_ = block_means(q, queries, MeanLayout::rows, ws);
   k_means_ = block_means(k, key_blocks(geometry, cells_), MeanLayout::columns, ws);

@@ -54,7 +54,7 @@ class PooledScores {
   std::int64_t heads_per_group_;
   std::int64_t D_;
   std::int64_t cells_;
-  std::int64_t tile_ld_;  // padded(Gk)
+  std::int64_t tile_ld_;       // padded(Gk)
   std::int64_t query_cells_;   // per query tile
   std::int64_t query_blocks_;  // Gq * query_cells_
   float scale_;

@@ -19,13 +19,18 @@ class SolScores {
       : pooled_(pooled),
         geometry_(geometry),
         blocks_(blocks),
-        variances_(ws.allocate<float>(static_cast<std::size_t>(geometry.B * pooled.key_heads() * pooled.D()))),
+        documents_(geometry.key_layout ? geometry.key_layout->documents() : 1),
+        variances_(ws.allocate<float>(static_cast<std::size_t>(geometry.B * pooled.key_heads() * documents_ * pooled.D()))),
         scores_(ws.allocate<float>(static_cast<std::size_t>(num_threads() * blocks * pooled.ld()))) {
     const std::int64_t D = pooled.D();
-    parallel_for(geometry.B * pooled.key_heads() * D, [&](std::int64_t i, int) {
-      const std::int64_t b = i / D / pooled.key_heads();
-      variances_[i] =
-          moments({pooled.key_head_means(i / D) + i % D * pooled.ld(), static_cast<std::size_t>(geometry.key_tiles(b))}).variance;
+    parallel_for(geometry.B * pooled.key_heads() * documents_, [&](std::int64_t i, int) {
+      const std::int64_t head = i / documents_;  // b*Hk + key head
+      const TileRange tiles = geometry.key_layout ? geometry.key_layout->document_tiles(i % documents_)
+                                                  : TileRange{0, geometry.key_tiles(head / pooled.key_heads())};
+      for (std::int64_t d = 0; d < D; ++d) {
+        const float* means = pooled.key_head_means(head) + d * pooled.ld() + tiles.begin;
+        variances_[i * D + d] = moments({means, static_cast<std::size_t>(tiles.size())}).variance;
+      }
     });
   }
 
@@ -36,12 +41,13 @@ class SolScores {
       const std::int64_t first = i * blocks_;
       const std::int64_t last = first + pooled_.query_blocks(geometry_, i);
       pooled_.rows(b, h, first, last, scores);
-      const TileRange candidates = row_rules(geometry_, b, i, false).candidates;
+      const TileRange candidates = geometry_.candidates(b, i);
+      const std::int64_t document = documents_ > 1 ? geometry_.query_layout->document(i) : 0;
       for (std::int64_t block = first; block < last; ++block) {
         const std::span<const float> row(scores + (block - first) * pooled_.ld(), n);
         const float mean =
             moments(row.subspan(static_cast<std::size_t>(candidates.begin), static_cast<std::size_t>(candidates.size()))).mean;
-        const float deviation = spread(b, h, block);
+        const float deviation = spread(b, h, block, document);
         for (std::size_t j = 0; j < n; ++j) {
           const float z = (row[j] - mean) / deviation;
           out[j] = block == first || !(z <= out[j]) ? z : out[j];  // a score that is not a number stays
@@ -72,9 +78,9 @@ class SolScores {
     return {static_cast<float>(mean), static_cast<float>(n > 0.0 ? squares / n : 0.0)};
   }
 
-  float spread(std::int64_t b, std::int64_t h, std::int64_t block) const {
+  float spread(std::int64_t b, std::int64_t h, std::int64_t block, std::int64_t document) const {
     const float* q = pooled_.q_mean(b, h, block);
-    const float* variance = variances_ + (b * pooled_.key_heads() + pooled_.key_head(h)) * pooled_.D();
+    const float* variance = variances_ + ((b * pooled_.key_heads() + pooled_.key_head(h)) * documents_ + document) * pooled_.D();
     float sum = 0.0F;
     for (std::int64_t d = 0; d < pooled_.D(); ++d) sum += q[d] * q[d] * variance[d];
     constexpr float kLeast = 1e-6F;  // equal scores are no outliers
@@ -84,8 +90,9 @@ class SolScores {
   PooledScores pooled_;
   const PlanGeometry& geometry_;
   std::int64_t blocks_;  // query blocks per query tile
-  float* variances_;     // [B,Hk,D] of key block means over the blocks
-  float* scores_;        // per worker [blocks, ld]
+  std::int64_t documents_;
+  float* variances_;  // [B,Hk,documents,D] of key block means over the document's blocks
+  float* scores_;     // per worker [blocks, ld]
 };
 
 }  // namespace

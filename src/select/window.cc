@@ -41,10 +41,12 @@ class Windows {
         sink_frames_(options.sink_frames),
         tiles_(geometry.Gk()),
         ld_(padded(geometry.Gk())),
-        queries_(boxes(geometry.Gq(), ws,
-                       [&](std::int64_t i) { return Box::of(geometry.query_tokens(), geometry.query_begin(i), geometry.query_begin(i + 1), grid); })),
-        keys_(boxes(geometry.Gk(), ws,
-                    [&](std::int64_t j) { return Box::of(geometry.key_tokens(), geometry.key_begin(0, j), geometry.key_begin(0, j + 1), grid); })) {}
+        queries_(boxes(
+            geometry.Gq(), ws,
+            [&](std::int64_t i) { return Box::of(geometry.query_tokens(), geometry.query_begin(i), geometry.query_begin(i + 1), grid); })),
+        keys_(boxes(geometry.Gk(), ws, [&](std::int64_t j) {
+          return Box::of(geometry.key_tokens(), geometry.key_begin(0, j), geometry.key_begin(0, j + 1), grid);
+        })) {}
 
   // 1 for tiles of the window, else 0.
   void operator()(std::int64_t, std::int64_t, std::int64_t begin, std::int64_t end, int, float* out) const {
