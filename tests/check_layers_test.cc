@@ -123,7 +123,7 @@ TEST_F(CheckLayers, CyclesAndLongFiles) {
 TEST_F(CheckLayers, TooManyFilesOfInstantiations) {
   const fs::path folder = copy_ / "src/exec/cuda/inst";
   for (auto have = std::distance(fs::directory_iterator(folder), fs::directory_iterator()); have < 24; ++have) {
-    std::ofstream(folder / ("a" + std::to_string(have) + ".cu")) << "\n";
+    std::ofstream(folder / std::to_string(have).append(".cu")) << "\n";
   }
   refuses("src/exec/cuda/inst/z.cu", "\n", "more than 24 files");
 }

@@ -46,7 +46,7 @@ bool overlaps_itself_by_bytes(const TensorView& view, const std::byte* base) {
 
 std::string describe(const TensorView& view, const std::byte* base) {
   std::string text = view.describe() + " at " + std::to_string(static_cast<const std::byte*>(view.data) - base) + " strides";
-  for (int axis = 0; axis < view.rank; ++axis) text += " " + std::to_string(view.stride(axis));
+  for (int axis = 0; axis < view.rank; ++axis) text.append(" ").append(std::to_string(view.stride(axis)));
   return text;
 }
 
