@@ -1,5 +1,7 @@
 # The front door. On Debian 12 each target first installs what it needs (needs root or sudo for that).
 #   make demo      build, generate a video dense and sparse, compare: out/demo/
+#   make compare   every method on captured attention calls and on a few videos: out/compare/; at most 10 minutes
+#   make compare-full   the same on 20 prompts and more densities: out/compare-full/; some hours. COMPARE_FLAGS=--resume goes on
 #   make test      build and run every test
 #   make build     the program at build/winnow
 #   make bench     speed of the attention kernels, as ratios
@@ -14,6 +16,7 @@ FUZZ_SECONDS ?= 60
 
 PACKAGES := g++ cmake ninja-build libdnnl-dev libpng-dev nlohmann-json3-dev libcli11-dev libdlpack-dev \
   libgtest-dev libgmock-dev libbenchmark-dev ffmpeg python3
+PLOT_PACKAGES := gnuplot-nox fonts-dejavu-core
 CHECK_PACKAGES := clang-format-14 g++-aarch64-linux-gnu
 CLANG_PACKAGES := clang-14 libclang-rt-14-dev
 
@@ -31,7 +34,7 @@ define need
 	else echo "not a Debian machine: this needs the equivalents of $(1)"; fi
 endef
 
-.PHONY: build demo test bench sanitize fuzz format check check-format check-layers check-portable check-table check-cuda clang deps clean
+.PHONY: build demo compare compare-full test bench sanitize fuzz format check check-format check-layers check-portable check-tables check-cuda clang deps clean
 deps:
 	$(call need,$(PACKAGES))
 
@@ -43,6 +46,24 @@ build: deps build/build.ninja
 
 demo: build
 	tools/demo.sh build/winnow out/demo
+
+CAPTURE_FLAGS := --model models/winnow-tiny --layers 0,2,5 --steps 3,20 --branch cond --seed 77 \
+  --prompt "a large red ball moving right over a checkered navy background"
+
+compare: build
+	$(call need,$(PLOT_PACKAGES))
+	rm -rf out/compare/captures
+	build/winnow capture $(CAPTURE_FLAGS) --output out/compare/captures
+	build/winnow compare --captures out/compare/captures --settings bench/compare.json --model models/winnow-tiny \
+	  --prompts bench/prompts.txt --num-prompts 2 --steps 12 --calls 10 --output out/compare $(COMPARE_FLAGS)
+
+compare-full: build
+	$(call need,$(PLOT_PACKAGES))
+	rm -rf out/compare-full/captures
+	build/winnow capture $(CAPTURE_FLAGS) --output out/compare-full/captures
+	build/winnow compare --captures out/compare-full/captures --settings bench/compare.json --model models/winnow-tiny \
+	  --densities 0.6,0.5,0.25,0.1 --video-densities 0.6,0.5,0.25 --prompts bench/prompts.txt --floor-prompts 3 \
+	  --output out/compare-full $(COMPARE_FLAGS)
 
 test: deps build/build.ninja
 	cmake --build --preset release -j $(JOBS)
@@ -71,7 +92,7 @@ format:
 	$(call need,clang-format-14)
 	clang-format-14 -i $(SOURCES)
 
-check: check-format check-layers check-portable check-table
+check: check-format check-layers check-portable check-tables
 
 check-format:
 	$(call need,clang-format-14)
@@ -80,9 +101,10 @@ check-format:
 check-layers:
 	python3 tools/check_layers.py
 
-# README's GPU table is the one of the results.
-check-table:
+# The tables of the pages are those of the committed results.
+check-tables:
 	python3 tools/performance_table.py --check
+	python3 tools/splice_tables.py --check bench/results/compare.md docs/comparison.md README.md
 
 # The portable path, compiled for a machine without x86 intrinsics.
 check-portable:

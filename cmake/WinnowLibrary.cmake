@@ -45,5 +45,8 @@ target_include_directories(winnow
   PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(winnow PRIVATE Threads::Threads DNNL::dnnl PNG::PNG $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
 set(winnow_warnings -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor -Woverloaded-virtual)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  list(APPEND winnow_warnings -Wno-restrict)  # false alarms in std::string's operator+ (GCC bug 105651)
+endif()
 target_compile_options(winnow PRIVATE -ffp-contract=off ${winnow_warnings} $<$<BOOL:${WINNOW_WERROR}>:-Werror>)
 set_target_properties(winnow PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -56,6 +57,109 @@ TEST_F(CliCapture, BadChoices) {
   const tests::Finished deep = capture({"--layers", "6", "-o", path("c")});
   EXPECT_EQ(deep.code, 1);
   EXPECT_THAT(deep.err, HasSubstr("layers: expected 0 to 5, got 6"));
+}
+
+class CliCompare : public tests::Cli {
+ protected:
+  // Random captures of one small size.
+  std::string write_captures(std::int64_t tokens = 320) const {
+    Tensor x(DType::f32, {tokens, 1, 16});
+    for (std::int64_t i = 0; i < x.numel(); ++i) x.as<float>()[i] = 2.0F * std::sin(static_cast<float>(i * i % 977));
+    const NamedTensor tensors[] = {{"q", x}, {"k", x}, {"v", x}};
+    fs::create_directories(path("captures"));
+    write_safetensors(path("captures/size" + std::to_string(tokens) + ".safetensors"), tensors);
+    return path("captures");
+  }
+  std::string write_text(const std::string& name, const std::string& text) const {
+    std::ofstream(path(name)) << text;
+    return path(name);
+  }
+  static std::vector<std::string> videos(const std::string& prompts, std::vector<std::string> more) {
+    std::vector<std::string> words = {"compare",  "--model", tests::kModel, "-W", "48",        "-H",    "48",
+                                      "--frames", "9",       "--steps",     "2",  "--prompts", prompts, "--no-plot"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  std::string error_of(const std::vector<std::string>& words) const {
+    const tests::Finished run = winnow(words);
+    EXPECT_EQ(run.code, 1) << run.err;
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+    EXPECT_FALSE(fs::exists(path("out/report.json")));
+    return run.err;
+  }
+};
+
+TEST_F(CliCompare, MeasuresSettingsOnCaptures) {
+  const std::string settings = write_text(
+      "s.json", R"({"densities":[0.6],"methods":[{"label":"best","attention":{"method":"oracle"},"knob":"density","range":[0.01,1.0]}]})");
+  const tests::Finished run = winnow({"compare", "--captures", write_captures(), "--settings", settings, "--methods", "mean_pool",
+                                      R"({"method":"mean_pool","cdf":0.5})", "--calls", "2", "--no-plot", "-o", path("out")});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("mass recall"));
+  const auto report = nlohmann::json::parse(tests::read_file(path("out/report.json")));
+  ASSERT_GE(report.at("captures").size(), 3U);
+  const auto best = std::find_if(report.at("captures").begin(), report.at("captures").end(),
+                                 [](const nlohmann::json& record) { return record.at("label") == "best"; });
+  ASSERT_NE(best, report.at("captures").end());
+  EXPECT_EQ(best->at("capture"), "size320");
+  EXPECT_NEAR(best->at("density"), 0.6, 1e-6);  // 3 of 5 tiles
+  EXPECT_EQ(best->at("set_recall"), 1.0);
+  EXPECT_TRUE(report.at("videos").empty());
+  for (const char* name : {"report.json", "report.csv", "report.md"}) EXPECT_GT(fs::file_size(path("out") + "/" + name), 0U);
+}
+
+TEST_F(CliCompare, MakesVideosAndResumes) {
+  const std::string prompts = write_text("p.txt", "a red ball\na blue star\n");
+  const std::vector<std::string> words = videos(prompts, {"--methods", "mean_pool", "--floor-prompts", "0", "-o", path("out")});
+  const tests::Finished run = winnow(words);
+  ASSERT_EQ(run.code, 0) << run.err;
+  const auto report = nlohmann::json::parse(tests::read_file(path("out/report.json")));
+  ASSERT_EQ(report.at("videos").size(), 1U);
+  EXPECT_EQ(report.at("videos").at(0).at("prompts"), 2);
+  EXPECT_GT(report.at("videos").at(0).at("psnr_db"), 10.0);
+  EXPECT_FALSE(fs::exists(path("out/report.unfinished.json")));
+  std::vector<std::string> again = words;
+  again.emplace_back("--resume");
+  const tests::Finished resumed = winnow(again);
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("2 videos taken over"));
+  EXPECT_EQ(nlohmann::json::parse(tests::read_file(path("out/report.json"))), report);
+}
+
+TEST_F(CliCompare, CtrlCLeavesNoHalfWrittenFile) {
+  const std::string prompts = write_text("p.txt", "a red ball\n");
+  std::vector<std::string> words = {tests::kWinnow, "compare",   "--model",   tests::kModel, "--prompts", prompts,
+                                    "--methods",    "mean_pool", "--no-plot", "-o",          path("out")};
+  tests::Program program(words, folder());
+  ASSERT_TRUE(program.wait_for("videos 1/"));
+  program.send(SIGINT);
+  EXPECT_EQ(program.finish().code, 130);
+  EXPECT_TRUE(fs::is_empty(path("out")));
+}
+
+TEST_F(CliCompare, WrongUsage) {
+  expect_refused(winnow({"compare", "--methods", "mean_pool"}), 2, "--captures");
+  expect_refused(winnow({"compare", "--captures", "c"}), 2, "--methods or --settings");
+  expect_refused(winnow({"compare", "--model", tests::kModel, "--methods", "mean_pool"}), 2, "--prompts");
+  expect_refused(winnow({"compare", "--captures", "c", "--methods", "mean_pool", "--densities", "0"}), 2, "--densities");
+}
+
+TEST_F(CliCompare, BadInputs) {
+  const auto compare = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"compare", "--no-plot", "-o", path("out"), "--captures"};
+    words.insert(words.end(), more.begin(), more.end());
+    return error_of(words);
+  };
+  EXPECT_THAT(compare({path("none"), "--methods", "mean_pool"}), HasSubstr("expected a folder with captures"));
+  const std::string captures = write_captures(320);
+  EXPECT_THAT(compare({captures, "--methods", "best"}), HasSubstr("attention: expected one of"));
+  EXPECT_THAT(compare({captures, "--methods", "mean_pool", "mean_pool"}), HasSubstr("have the same label"));
+  EXPECT_THAT(compare({captures, "--methods", "mean_pool", R"({"method":"mean_pool"})"}), HasSubstr("have the same setting"));
+  EXPECT_THAT(compare({captures, "--settings", write_text("s.json", "{}")}), HasSubstr("expected a list of methods"));
+  EXPECT_THAT(error_of(videos(write_text("p.txt", "\n# none\n"), {"--methods", "mean_pool", "-o", path("out")})), HasSubstr("found none"));
+  EXPECT_THAT(error_of(videos(path("no.txt"), {"--methods", "mean_pool", "-o", path("out")})), HasSubstr("no.txt"));
+  write_captures(321);
+  EXPECT_THAT(compare({captures, "--methods", "mean_pool"}), HasSubstr("expected q [1,320,1,16] f32"));
 }
 
 }  // namespace

@@ -45,11 +45,17 @@ ExactRows dense_rows(const AttentionInputs& call, std::int64_t step, std::int64_
   Workspace ws;
   ExactRows exact;
   exact.step = step;
+  exact.executor = executor;
   const TensorView q = every_nth_row(call.q, step, count);
   exact.out = Tensor(DType::f32, q.shape.data(), 4);
   const TilePlan plan = TilePlan::dense(plan_geometry(q, call.k, {}), DenseReason::requested, &ws);
   attend(plan, q, call.k, call.v, exact.out, {.executor = executor}, ws);
   return exact;
+}
+
+AttentionConfig without_gates(AttentionConfig config) {
+  config.gate = {};
+  return config;
 }
 
 class Measurement {
@@ -78,10 +84,6 @@ class Measurement {
   }
 
  private:
-  static AttentionConfig without_gates(AttentionConfig config) {
-    config.gate = {};
-    return config;
-  }
   static AttentionConfig dense_like(const AttentionConfig& config) {
     AttentionConfig dense;
     dense.executor = config.executor;
@@ -169,7 +171,7 @@ ExactRows f32_rows(const AttentionInputs& call) {
   check_ranks(call);
   for (const ExecutorInfo& info : executors()) {
     const bool takes = std::find(info.dtypes.begin(), info.dtypes.end(), call.q.dtype) != info.dtypes.end();
-    if (info.available && takes && info.computes_in == "f32") return dense_rows(call, 1, call.q.size(1), info.name);
+    if (info.available && takes && info.computes_in.starts_with("f32")) return dense_rows(call, 1, call.q.size(1), info.name);
   }
   return exact_rows(call, static_cast<int>(std::max<std::int64_t>(1, call.q.size(1))));
 }
@@ -177,6 +179,16 @@ ExactRows f32_rows(const AttentionInputs& call) {
 CallMeasurement measure_call(const AttentionInputs& call, const ExactRows& exact, const AttentionConfig& config,
                              const CallOptions& options) {
   return Measurement(call, exact, config, options).run();
+}
+
+double density_of(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws) {
+  check_ranks(call);
+  const Workspace::Scope scope(ws);
+  if (const std::optional<TilePlan> plan = plan_of(call, config, ws)) return plan->density();
+  const TensorView out(ws.allocate_bytes(static_cast<std::size_t>(call.q.numel()) * sizeof(float)), DType::f32, call.q.shape.data(), 4);
+  StepContext context;
+  context.grid = call.context.grid;
+  return AttentionSession(without_gates(config)).attend(context, call.q, call.k, call.v, out, ws).density;
 }
 
 std::optional<TilePlan> plan_of(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws) {

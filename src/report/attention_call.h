@@ -21,6 +21,7 @@ struct CallErrors {
 struct ExactRows {
   Tensor out;  // [B,n,H,D] f32: rows 0, step, 2 step, ...
   std::int64_t step = 1;
+  std::string executor;  // that computed them
 };
 // `count` rows, evenly spaced, in f64.
 ExactRows exact_rows(const AttentionInputs& call, int count);
@@ -57,6 +58,9 @@ struct CallMeasurement {
 // `exact` belongs to the same call. Throws Error, Cancelled.
 CallMeasurement measure_call(const AttentionInputs& call, const ExactRows& exact, const AttentionConfig& config,
                              const CallOptions& options);
+
+// The share of the call that the setting computes. Throws Error.
+double density_of(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws);
 
 // The plan that the setting makes for these inputs; unset for dense and skip_softmax. Memory belongs to the plan or to `ws`.
 std::optional<TilePlan> plan_of(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws);

@@ -3,13 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "core/safetensors.h"
+#include "tests/support/temporary_folder.h"
 #include "winnow/error.h"
 
 namespace winnow::report {
@@ -45,16 +45,8 @@ struct FakeEngine {
   }
 };
 
-class Captures : public ::testing::Test {
+class Captures : public tests::FolderTest {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "winnow-capture-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
   std::vector<std::string> run(const CaptureChoice& choice) {
     GenerateOptions options;
     options.prompt = "a ball";
@@ -81,7 +73,6 @@ class Captures : public ::testing::Test {
     write_safetensors(path(name), tensors, metadata);
   }
 
-  fs::path folder_;
   FakeEngine engine_;
 };
 
@@ -136,7 +127,7 @@ TEST_F(Captures, NamesArePathsBelowTheFolder) {
   write("b/second.safetensors", 8);
   write("a/first.safetensors", 8);
   std::ofstream(path("notes.txt")) << "ignored";
-  const std::vector<Capture> read = load_captures(folder_.string());
+  const std::vector<Capture> read = load_captures(folder().string());
   ASSERT_EQ(read.size(), 2U);
   EXPECT_EQ(read[0].name, "a/first");
   EXPECT_EQ(read[1].name, "b/second");
@@ -145,10 +136,10 @@ TEST_F(Captures, NamesArePathsBelowTheFolder) {
 
 TEST_F(Captures, BadFoldersAndFiles) {
   EXPECT_THAT(message_of([&] { load_captures(path("none")); }), HasSubstr("expected a folder with captures"));
-  EXPECT_THAT(message_of([&] { load_captures(folder_.string()); }), HasSubstr("found none"));
+  EXPECT_THAT(message_of([&] { load_captures(folder().string()); }), HasSubstr("found none"));
   write("a.safetensors", 8);
   write("b.safetensors", 9);
-  EXPECT_THAT(message_of([&] { load_captures(folder_.string()); }), HasSubstr("expected q [1,8,2,4] f32"));
+  EXPECT_THAT(message_of([&] { load_captures(folder().string()); }), HasSubstr("expected q [1,8,2,4] f32"));
   write("c.safetensors", 8, {{"grid", "2x2x3"}});
   EXPECT_THAT(message_of([&] { load_capture(path("c.safetensors")); }), HasSubstr("expected FxHxW with 8 tokens, got \"2x2x3\""));
   write("c.safetensors", 8, {{"grid", "2x2x2x1"}});

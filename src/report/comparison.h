@@ -69,6 +69,9 @@ std::optional<AttentionConfig> dense_floor(DType dtype);
 // "mean_pool  density 0.31  1.62x  34.1 dB  SSIM 0.981"
 std::string describe(const Outcome& outcome);
 
+// What --attention takes to run a setting again, as JSON text; keys that are unset are left out.
+std::string setting_text(const AttentionConfig& config);
+
 // What the report says about the run besides its numbers.
 struct RunInfo {
   std::string model;

@@ -57,13 +57,6 @@ void put_times(Json& json, const Outcome& outcome) {
   json["steps_run"] = step_records(outcome.report);
 }
 
-// What --attention takes to run the same again; keys that are unset are left out.
-std::string setting_text(const AttentionConfig& config) {
-  Json json = Json::parse(to_json(config));
-  for (auto it = json.begin(); it != json.end();) it = it->empty() || *it == "" ? json.erase(it) : std::next(it);  // null is empty
-  return json.dump();
-}
-
 Json run_record(const Outcome& outcome) {
   Json json;
   json["method"] = outcome.setting.attention.method_name();
@@ -86,6 +79,12 @@ Json run_record(const Outcome& outcome) {
 Json machine_record() { return {{"cpu", cpu_name()}, {"isa", isa_names()}, {"threads", num_threads()}}; }
 
 }  // namespace
+
+std::string setting_text(const AttentionConfig& config) {
+  Json json = Json::parse(to_json(config));
+  for (auto it = json.begin(); it != json.end();) it = it->empty() || *it == "" ? json.erase(it) : std::next(it);  // null is empty
+  return json.dump();
+}
 
 std::string to_json(const Comparison& comparison, const GenerateOptions& options, const RunInfo& info) {
   Json json;
