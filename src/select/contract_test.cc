@@ -18,8 +18,10 @@ namespace winnow {
 namespace {
 
 using testing_select::at;
+using testing_select::heads_first;
 using testing_select::Problem;
 using testing_select::set_option;
+using testing_select::tokens_first;
 
 template <class Options>
 concept Selector = requires(const TensorView& x, const PlanSpec& spec, const Options& options, Workspace& ws) {
@@ -158,25 +160,11 @@ TYPED_TEST(SelectorContract, TheSamePlanForAnyNumberOfThreads) {
 
 TYPED_TEST(SelectorContract, StridedViewsEqualContiguousOnes) {
   const Problem p(2, 300, 300, 3, 3, 16);
-  const auto transposed = [](const TensorView& x) {  // the same values stored as [B,H,S,D]
-    Tensor t(DType::f32, {x.size(0), x.size(2), x.size(1), x.size(3)});
-    float* out = t.as<float>();
-    for (std::int64_t b = 0; b < x.size(0); ++b)
-      for (std::int64_t h = 0; h < x.size(2); ++h)
-        for (std::int64_t s = 0; s < x.size(1); ++s)
-          for (std::int64_t d = 0; d < x.size(3); ++d) *out++ = at(x, b, s, h, d);
-    return t;
-  };
-  const auto view = [](const Tensor& t) {
-    const TensorView v = t.view();
-    const std::int64_t shape[] = {v.size(0), v.size(2), v.size(1), v.size(3)};
-    const std::int64_t strides[] = {v.stride(0), v.stride(2), v.stride(1), 1};
-    return TensorView::strided(v.data, v.dtype, shape, strides, 4);
-  };
-  const Tensor q = transposed(p.q);
-  const Tensor k = transposed(p.k);
+  const Tensor q = heads_first(p.q);
+  const Tensor k = heads_first(p.k);
   Workspace ws;
-  EXPECT_TRUE(select(p.q, p.k, spec_of(p), usable<TypeParam>(), ws) == select(view(q), view(k), spec_of(p), usable<TypeParam>(), ws));
+  EXPECT_TRUE(select(p.q, p.k, spec_of(p), usable<TypeParam>(), ws) ==
+              select(tokens_first(q), tokens_first(k), spec_of(p), usable<TypeParam>(), ws));
 }
 
 TYPED_TEST(SelectorContract, NonFiniteInputsGiveAPlan) {

@@ -26,7 +26,9 @@ namespace winnow {
 namespace {
 
 using testing_select::at;
+using testing_select::heads_first;
 using testing_select::Problem;
+using testing_select::tokens_first;
 
 // Mean-pool masses of one row, in f64.
 std::vector<double> pooled_mass(const TensorView& q, const TensorView& k, const PlanGeometry& g, std::int64_t b, std::int64_t h,
@@ -159,26 +161,11 @@ TEST(MeanPool, GranularityRoundsRowsUp) {
 
 TEST(MeanPool, StridesAndDtypesDoNotChangeTheChoice) {
   const Problem problem(2, 200, 200, 2, 2, 32);
-  const auto transposed = [](const TensorView& x) {  // the same values stored as [B,H,S,D]
-    Tensor t(DType::f32, {x.size(0), x.size(2), x.size(1), x.size(3)});
-    float* out = t.as<float>();
-    for (std::int64_t b = 0; b < x.size(0); ++b)
-      for (std::int64_t h = 0; h < x.size(2); ++h)
-        for (std::int64_t s = 0; s < x.size(1); ++s)
-          for (std::int64_t d = 0; d < x.size(3); ++d) *out++ = at(x, b, s, h, d);
-    return t;
-  };
-  const auto view = [](const Tensor& t) {
-    const TensorView v = t.view();
-    const std::int64_t shape[] = {v.size(0), v.size(2), v.size(1), v.size(3)};
-    const std::int64_t strides[] = {v.stride(0), v.stride(2), v.stride(1), 1};
-    return TensorView::strided(v.data, v.dtype, shape, strides, 4);
-  };
-  const Tensor qt = transposed(problem.q);
-  const Tensor kt = transposed(problem.k);
+  const Tensor qt = heads_first(problem.q);
+  const Tensor kt = heads_first(problem.k);
   Workspace ws;
   const TilePlan plan = select(problem.q, problem.k, {}, MeanPool{.cdf = 0.5F}, ws);
-  EXPECT_TRUE(plan == select(view(qt), view(kt), {}, MeanPool{.cdf = 0.5F}, ws));
+  EXPECT_TRUE(plan == select(tokens_first(qt), tokens_first(kt), {}, MeanPool{.cdf = 0.5F}, ws));
 
   for (const DType dtype : {DType::bf16, DType::f16}) {
     Tensor q(dtype, {2, 200, 2, 32});

@@ -62,4 +62,22 @@ void set_option(Options& options, std::string_view key, Value value) {
   });
 }
 
+// The values of an f32 [B,S,H,D], stored as [B,H,S,D].
+inline Tensor heads_first(const TensorView& x) {
+  Tensor t(DType::f32, {x.size(0), x.size(2), x.size(1), x.size(3)});
+  float* out = t.as<float>();
+  for (std::int64_t b = 0; b < x.size(0); ++b)
+    for (std::int64_t h = 0; h < x.size(2); ++h)
+      for (std::int64_t s = 0; s < x.size(1); ++s)
+        for (std::int64_t d = 0; d < x.size(3); ++d) *out++ = at(x, b, s, h, d);
+  return t;
+}
+// A [B,H,S,D] tensor as a strided [B,S,H,D] view.
+inline TensorView tokens_first(const Tensor& t) {
+  const TensorView v = t.view();
+  const std::int64_t shape[] = {v.size(0), v.size(2), v.size(1), v.size(3)};
+  const std::int64_t strides[] = {v.stride(0), v.stride(2), v.stride(1), 1};
+  return TensorView::strided(v.data, v.dtype, shape, strides, 4);
+}
+
 }  // namespace winnow::testing_select
