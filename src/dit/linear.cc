@@ -21,6 +21,11 @@ namespace winnow::dit {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+std::int64_t nanoseconds_since(Clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+}
+
 // oneDNN's threads are switched off on the calling thread: Winnow's pool does the splitting. Debian's oneDNN uses OpenMP; a
 // build without it has no such functions and needs no switching.
 class OneThread {
@@ -198,13 +203,20 @@ void Linear::prepare(std::int64_t rows) const {
   if (rows % kRows != 0) ready(rows % kRows);
 }
 
+bool Linear::widens() const { return compute_ == DType::bf16 && context_->impl_->emulate_bf16; }
+
+Linear::Ready* Linear::find_ready(std::int64_t block_rows, int workers) const {
+  for (const auto& made : weights_->ready) {
+    if (made->rows == block_rows && made->ports.size() >= static_cast<std::size_t>(workers)) return made.get();
+  }
+  return nullptr;
+}
+
 Linear::Ready* Linear::ready(std::int64_t block_rows) const {
   const int workers = num_threads();
   LinearContext::Impl& impl = *context_->impl_;
   impl.grow(workers);
-  for (const auto& made : weights_->ready) {
-    if (made->rows == block_rows && made->ports.size() >= static_cast<std::size_t>(workers)) return made.get();
-  }
+  if (Ready* const found = find_ready(block_rows, workers)) return found;
   std::erase_if(weights_->ready, [&](const auto& made) { return made->rows == block_rows; });
   const dnnl::memory::desc main = weights_->layouts[0]->get_desc();
   auto made = std::make_unique<Ready>();
@@ -227,71 +239,86 @@ Linear::Ready* Linear::ready(std::int64_t block_rows) const {
   return weights_->ready.back().get();
 }
 
-void Linear::run(const TensorView& x, const TensorView& y, Workspace& ws, RowTask then) const {
-  const auto start = std::chrono::steady_clock::now();
+void Linear::check(const TensorView& x, const TensorView& y) const {
   if (x.rank != 2 || y.rank != 2 || x.size(1) != in_ || y.size(1) != out_ || x.size(0) != y.size(0) || x.dtype != compute_ ||
       y.dtype != compute_ || !x.is_contiguous() || !y.is_contiguous()) {
     throw Error("linear", "expected contiguous [M," + std::to_string(in_) + "] and [M," + std::to_string(out_) + "] " +
                               dtype_name(compute_) + ", got " + x.describe() + " and " + y.describe());
   }
-  LinearContext::Impl& impl = *context_->impl_;
-  const bool widen = compute_ == DType::bf16 && impl.emulate_bf16;
-  const std::int64_t rows = x.size(0);
+}
+
+void RowBlock::run(const Linear& layer, const TensorView& x, const TensorView& y) {
+  const auto start = Clock::now();
+  layer.check(x, y);
+  const std::int64_t n = x.size(0);
+  Linear::Ready* const use = layer.find_ready(n, worker_ + 1);
+  if (use == nullptr) throw Error("linear", "expected a layer of this pass and its number of rows, got " + x.describe());
+  Port& port = use->ports[static_cast<std::size_t>(worker_)];
+  void* source = x.data;
+  void* destination = y.data;
+  if (layer.widens()) {
+    source = wide_;
+    destination = wide_ + n * layer.in();
+    convert(x, TensorView(source, DType::f32, {n, layer.in()}));
+  }
+  port.source.set_data_handle(source);
+  port.destination.set_data_handle(destination);
+  port.scratch.set_data_handle(scratch_);
+  // The C interface, because the C++ one builds a vector per call.
+  const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, port.source.get()},
+                                       {DNNL_ARG_WEIGHTS, use->weights->get()},
+                                       {DNNL_ARG_BIAS, layer.weights_->bias_memory.get()},
+                                       {DNNL_ARG_DST, port.destination.get()},
+                                       {DNNL_ARG_SCRATCHPAD, port.scratch.get()}};
+  const OneThread one;
+  const dnnl_status_t status =
+      dnnl_primitive_execute(use->matmul->primitive.get(), layer.context_->impl_->streams[static_cast<std::size_t>(worker_)].get(),
+                             static_cast<int>(std::size(arguments)), arguments);
+  if (status != dnnl_success) throw Error("linear", "oneDNN failed with status " + std::to_string(static_cast<int>(status)));
+  if (layer.widens()) convert(TensorView(destination, DType::f32, {n, layer.out()}), y);
+  linear_nanoseconds_ += nanoseconds_since(start);
+}
+
+void Linear::for_blocks(std::span<const Linear* const> layers, std::int64_t rows, Workspace& ws, void (*body)(const void*, RowBlock&),
+                        const void* context) {
+  const auto start = Clock::now();
   const int workers = num_threads();
-
-  const std::int64_t tail = rows % kRows;
-  Ready* const whole = rows >= kRows ? ready(kRows) : nullptr;
-  Ready* const rest = tail != 0 ? ready(tail) : nullptr;
-  const std::int64_t blocks = (rows + kRows - 1) / kRows;
-
-  const Workspace::Scope scope(ws);
-  std::size_t scratch_bytes = 64;
-  for (const Ready* each : {whole, rest}) {
-    if (each != nullptr) scratch_bytes = std::max(scratch_bytes, each->matmul->scratch_bytes);
+  const std::int64_t block_rows = std::min(rows, kRows);
+  std::size_t scratch_bytes = 1;
+  std::size_t wide_floats = 0;
+  for (const Linear* layer : layers) {
+    for (const std::int64_t n : {rows / kRows * kRows > 0 ? kRows : 0, rows % kRows}) {
+      if (n > 0) scratch_bytes = std::max(scratch_bytes, layer->ready(n)->matmul->scratch_bytes);
+    }
+    if (layer->widens()) wide_floats = std::max(wide_floats, static_cast<std::size_t>(block_rows * (layer->in_ + layer->out_)));
   }
   scratch_bytes = (scratch_bytes + 63) / 64 * 64;
-  const std::size_t wide_floats = widen ? static_cast<std::size_t>(std::min(rows, kRows) * (in_ + out_)) : 0;
+  const Workspace::Scope scope(ws);
   auto* scratch = ws.allocate<std::byte>(scratch_bytes * static_cast<std::size_t>(workers));
   auto* wide = ws.allocate<float>(wide_floats * static_cast<std::size_t>(workers));
 
-  const std::size_t size = dtype_bytes(compute_);
-  std::atomic<std::int64_t> task_nanoseconds{0};  // over all workers
-  parallel_for(blocks, [&](std::int64_t block, int worker) {
-    const std::int64_t begin = block * kRows;
-    const std::int64_t n = std::min(kRows, rows - begin);
-    Ready& use = n == kRows ? *whole : *rest;
-    Port& port = use.ports[static_cast<std::size_t>(worker)];
-    void* source = x.as<std::byte>() + static_cast<std::size_t>(begin * in_) * size;
-    void* destination = y.as<std::byte>() + static_cast<std::size_t>(begin * out_) * size;
-    void* run_source = source;
-    void* run_destination = destination;
-    if (widen) {
-      float* space = wide + wide_floats * static_cast<std::size_t>(worker);
-      run_source = space;
-      run_destination = space + n * in_;
-      convert(TensorView(source, DType::bf16, {n, in_}), TensorView(run_source, DType::f32, {n, in_}));
-    }
-    port.source.set_data_handle(run_source);
-    port.destination.set_data_handle(run_destination);
-    port.scratch.set_data_handle(scratch + scratch_bytes * static_cast<std::size_t>(worker));
-    // The C interface, because the C++ one builds a vector per call.
-    const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, port.source.get()},
-                                         {DNNL_ARG_WEIGHTS, use.weights->get()},
-                                         {DNNL_ARG_BIAS, weights_->bias_memory.get()},
-                                         {DNNL_ARG_DST, port.destination.get()},
-                                         {DNNL_ARG_SCRATCHPAD, port.scratch.get()}};
-    const OneThread one;
-    const dnnl_status_t status = dnnl_primitive_execute(use.matmul->primitive.get(), impl.streams[static_cast<std::size_t>(worker)].get(),
-                                                        static_cast<int>(std::size(arguments)), arguments);
-    if (status != dnnl_success) throw Error("linear", "oneDNN failed with status " + std::to_string(static_cast<int>(status)));
-    if (widen) convert(TensorView(run_destination, DType::f32, {n, out_}), TensorView(destination, DType::bf16, {n, out_}));
-    if (!then) return;
-    const auto task_start = std::chrono::steady_clock::now();
-    then(begin, begin + n);
-    task_nanoseconds += std::chrono::nanoseconds(std::chrono::steady_clock::now() - task_start).count();
+  std::atomic<std::int64_t> linear_nanoseconds{0};  // over all workers
+  std::atomic<std::int64_t> nanoseconds{0};
+  parallel_for((rows + kRows - 1) / kRows, [&](std::int64_t i, int worker) {
+    const auto block_start = Clock::now();
+    RowBlock block;
+    block.begin_ = i * kRows;
+    block.end_ = std::min(rows, block.begin_ + kRows);
+    block.worker_ = worker;
+    block.scratch_ = scratch + scratch_bytes * static_cast<std::size_t>(worker);
+    block.wide_ = wide + wide_floats * static_cast<std::size_t>(worker);
+    body(context, block);
+    linear_nanoseconds += block.linear_nanoseconds_;
+    nanoseconds += nanoseconds_since(block_start);
   });
-  const double tasks = 1e-9 * static_cast<double>(task_nanoseconds.load()) / static_cast<double>(std::min<std::int64_t>(workers, blocks));
-  impl.seconds += std::max(0.0, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() - tasks);
+  // Waits at the end count as what the workers did before.
+  const double share = static_cast<double>(linear_nanoseconds.load()) / static_cast<double>(std::max<std::int64_t>(1, nanoseconds.load()));
+  layers[0]->context_->impl_->seconds += share * 1e-9 * static_cast<double>(nanoseconds_since(start));
+}
+
+void Linear::run(const TensorView& x, const TensorView& y, Workspace& ws) const {
+  check(x, y);
+  for_blocks({this}, x.size(0), ws, [&](RowBlock& block) { block.run(*this, block.of(x), block.of(y)); });
 }
 
 }  // namespace winnow::dit

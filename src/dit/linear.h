@@ -1,8 +1,11 @@
 // Linear layers on oneDNN: y = x W^T + b in f32 or in bf16 with f32 sums and one rounding.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "winnow/tensor.h"
@@ -10,22 +13,8 @@
 
 namespace winnow::dit {
 
-// Work on rows [begin, end) that a layer's worker does right after computing them, while they are in its cache. Refers to
-// the callable, which has to outlive it.
-class RowTask {
- public:
-  RowTask() = default;
-  template <class Body>
-  explicit RowTask(const Body& body)
-      : call_([](const void* context, std::int64_t begin, std::int64_t end) { (*static_cast<const Body*>(context))(begin, end); }),
-        context_(&body) {}
-  explicit operator bool() const { return call_ != nullptr; }
-  void operator()(std::int64_t begin, std::int64_t end) const { call_(context_, begin, end); }
-
- private:
-  void (*call_)(const void*, std::int64_t, std::int64_t) = nullptr;
-  const void* context_ = nullptr;
-};
+class Linear;
+class RowBlock;
 
 // Primitives, streams and buffers' descriptors, shared by all layers of an engine. One caller at a time.
 class LinearContext {
@@ -36,14 +25,36 @@ class LinearContext {
   LinearContext(const LinearContext&) = delete;
   LinearContext& operator=(const LinearContext&) = delete;
 
-  double seconds() const;                           // spent in Linear::run so far
+  double seconds() const;                           // spent in layers so far
   std::string implementation(DType compute) const;  // oneDNN's name of the code a large layer runs, "brg:avx512_core_amx_bf16"
 
   struct Impl;
 
  private:
   friend class Linear;
+  friend class RowBlock;
   std::unique_ptr<Impl> impl_;
+};
+
+// Rows [begin, end) in the hands of one worker: what they go through together stays in its cache.
+class RowBlock {
+ public:
+  std::int64_t begin() const { return begin_; }
+  std::int64_t end() const { return end_; }
+  std::int64_t rows() const { return end_ - begin_; }
+  int worker() const { return worker_; }
+  // The block's rows of a tensor.
+  TensorView of(const TensorView& view) const { return view.slice(0, begin_, end_); }
+  // y [rows,out] = x [rows,in] W^T + b; contiguous, of the layer's dtype.
+  void run(const Linear& layer, const TensorView& x, const TensorView& y);
+
+ private:
+  friend class Linear;
+  std::int64_t begin_ = 0, end_ = 0;
+  int worker_ = 0;
+  std::byte* scratch_ = nullptr;  // oneDNN's
+  float* wide_ = nullptr;         // widened operands
+  std::int64_t linear_nanoseconds_ = 0;
 };
 
 // One layer. Rows are computed in blocks of kRows by one thread each, so the result does not depend on the number of
@@ -62,12 +73,24 @@ class Linear {
   // Makes what run() needs for M rows on the current number of threads. run() does it by itself, allocating.
   void prepare(std::int64_t rows) const;
   // y [M,out] = x [M,in] W^T + b; contiguous. Once prepared for M, allocates only from `ws`.
-  // `then` sees rows of y in blocks, each once; it may also change them.
-  void run(const TensorView& x, const TensorView& y, Workspace& ws, RowTask then = {}) const;
+  void run(const TensorView& x, const TensorView& y, Workspace& ws) const;
+  // Calls body(RowBlock&) for blocks of up to kRows of `rows` rows, in parallel. `layers`, of one context, are those that it
+  // may run. Once they are prepared, allocates only from `ws`.
+  template <class Body>
+  static void for_blocks(std::initializer_list<const Linear*> layers, std::int64_t rows, Workspace& ws, const Body& body) {
+    for_blocks({layers.begin(), layers.size()}, rows, ws,
+               [](const void* context, RowBlock& block) { (*static_cast<const Body*>(context))(block); }, &body);
+  }
 
  private:
   struct Weights;
   struct Ready;
+  friend class RowBlock;
+  static void for_blocks(std::span<const Linear* const> layers, std::int64_t rows, Workspace& ws, void (*body)(const void*, RowBlock&),
+                         const void* context);
+  void check(const TensorView& x, const TensorView& y) const;
+  bool widens() const;                                            // bf16 operands to f32
+  Ready* find_ready(std::int64_t block_rows, int workers) const;  // null if there is none
   Ready* ready(std::int64_t block_rows) const;
 
   LinearContext* context_ = nullptr;

@@ -8,11 +8,6 @@ namespace winnow::scalar {
 namespace {
 using dit::RowKernels;
 using dit::RowTable;
-// Not called: one lane has no neighbour.
-[[maybe_unused]] inline V swap_pairs(V a) { return a; }
-[[maybe_unused]] inline V even_of_pairs(V a) { return a; }
-[[maybe_unused]] inline V odd_of_pairs(V a) { return a; }
-[[maybe_unused]] inline V alternating_sign() { return set(1.0F); }
 // The nearest bf16, as f32.
 inline V round_to_bf16(V a) {
   std::uint16_t bits;

@@ -107,6 +107,32 @@ TEST_P(RowOps, LayerNormWithPerRowTables) {
   }
 }
 
+// The sum as gated_add() makes it, the norm as layer_norm() does: bit by bit.
+TEST_P(RowOps, AddNormIsItsParts) {
+  for (const std::int64_t width : kWidths) {
+    const Tensor x = random(7, width, 1);
+    const Tensor y = random(7, width, 2);
+    Tensor tables(DType::f32, {6, width});
+    fill_normal({tables.as<float>(), static_cast<std::size_t>(6 * width)}, 3);
+    std::fill_n(tables.as<float>() + 4 * width, width, 1.0F);
+    const std::int32_t index[] = {0, 1, 1, 0, 1, 0, 0};
+    const RowTable scale{tables.as<float>(), 2 * width, index};
+    const RowTable shift{tables.as<float>() + width, 2 * width, index};
+    const RowTable ones{tables.as<float>() + 4 * width, 0, nullptr};
+    for (const RowTable& gate : {RowTable(), RowTable{tables.as<float>() + width, width, index}}) {
+      Tensor sum = copy(x);
+      Tensor norm(dtype(), {7, width});
+      ops_.gated_add(sum, y, gate.table == nullptr ? ones : gate);
+      ops_.layer_norm(sum, norm, scale, shift, 1e-6F);
+      Tensor sum_too = copy(x);
+      Tensor norm_too = copy(y);
+      ops_.add_norm(sum_too, norm_too, gate, scale, shift, 1e-6F);
+      EXPECT_EQ(std::memcmp(sum.view().data, sum_too.view().data, sum.bytes()), 0) << width;
+      EXPECT_EQ(std::memcmp(norm.view().data, norm_too.view().data, norm.bytes()), 0) << width;
+    }
+  }
+}
+
 TEST_P(RowOps, NormAndRope) {
   TransformerConfig config;
   for (const auto& [heads, head_dim] : {std::pair<std::int64_t, std::int64_t>{2, 12}, {3, 20}, {2, 128}}) {
@@ -167,13 +193,11 @@ TEST_P(RowOps, Elementwise) {
     Tensor gate(DType::f32, {width});
     fill_normal({gate.as<float>(), static_cast<std::size_t>(width)}, 7);
     std::vector<double> gated;
-    std::vector<double> added;
     std::vector<double> gelu;
     std::vector<double> silu;
     std::vector<double> guided;
     for (std::size_t i = 0; i < a.size(); ++i) {
       gated.push_back(a[i] + b[i] * static_cast<double>(gate.as<float>()[static_cast<std::int64_t>(i) % width]));
-      added.push_back(a[i] + b[i]);
       gelu.push_back(0.5 * a[i] * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (a[i] + 0.044715 * a[i] * a[i] * a[i]))));
       silu.push_back(a[i] / (1.0 + std::exp(-a[i])));
       guided.push_back(b[i] + to_t(3.5 * to_t(a[i] - b[i])));
@@ -181,9 +205,6 @@ TEST_P(RowOps, Elementwise) {
     Tensor r = copy(x);
     ops_.gated_add(r, y, {gate.as<float>(), 0, nullptr});
     expect_near(r, gated);
-    r = copy(x);
-    ops_.add(r, y);
-    expect_near(r, added);
     r = copy(x);
     ops_.gelu_tanh(r);
     expect_near(r, gelu);

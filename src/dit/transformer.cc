@@ -22,6 +22,7 @@
 #include "dit/weights.h"
 #include "winnow/attend.h"
 #include "winnow/error.h"
+#include "winnow/threads.h"
 
 namespace winnow::dit {
 
@@ -36,9 +37,6 @@ struct Transformer::Block {
 };
 
 namespace {
-
-// Rows of one pass through the feed-forward layers: bounds their ffn_dim-wide buffer. A multiple of Linear::kRows.
-constexpr std::int64_t kFfnRows = 2048;
 
 class Loader {
  public:
@@ -216,14 +214,15 @@ std::size_t Transformer::weight_bytes() const {
 
 std::size_t Transformer::workspace_bytes(std::int64_t tokens) const {
   const std::int64_t d = config_.width();
-  const std::int64_t elements = tokens * 6 * d + std::min(tokens, kFfnRows) * config_.ffn_dim;  // x, a, q, k, v, attention; hidden
+  const std::int64_t block = num_threads() * std::min(tokens, Linear::kRows);
+  const std::int64_t elements = tokens * 5 * d + block * (d + config_.ffn_dim);  // x, q, k, v, attention; a and hidden per worker
   return static_cast<std::size_t>(elements) * dtype_bytes(dtype_);
 }
 
 void Transformer::prepare(std::int64_t tokens) const {
   for (const Linear* l : {&time_1_, &time_2_, &time_proj_}) l->prepare(1);
   for (const Linear* l : {&patch_, &proj_out_}) l->prepare(tokens);
-  for (const Block& b : blocks_) {  // kFfnRows is a multiple of Linear::kRows: the feed-forward's parts end like the whole
+  for (const Block& b : blocks_) {
     for (const Linear* l : {&b.q, &b.k, &b.v, &b.out, &b.cross_q, &b.cross_out, &b.ffn_in, &b.ffn_out}) l->prepare(tokens);
   }
 }
@@ -314,33 +313,35 @@ void Transformer::run_block(int layer, const ForwardInput& input, const TensorVi
 
   // m[r, i, :]; the scales (i = 1, 4) hold 1 + scale.
   auto* m = ws.allocate<float>(static_cast<std::size_t>(count * 6 * d));
-  for (std::int64_t i = 0; i < count * 6 * d; ++i) {
-    const float value = block.table.as<float>()[i % (6 * d)] + element(tproj, i);
-    const std::int64_t part = i / d % 6;
-    m[i] = part == 1 || part == 4 ? 1.0F + value : value;
+  for (std::int64_t r = 0; r < count * 6; ++r) {
+    const float* table = block.table.as<float>() + r % 6 * d;
+    const float one = r % 6 == 1 || r % 6 == 4 ? 1.0F : 0.0F;
+    for (std::int64_t i = 0; i < d; ++i) m[r * d + i] = one + (table[i] + element(tproj, r * d + i));
   }
   const auto modulation = [&](int part) { return RowTable{m + part * d, 6 * d, input.timestep_of_token}; };
 
-  const TensorView a = buffer(tokens, d);
   const TensorView q = buffer(tokens, d);
   const TensorView k = buffer(tokens, d);
   const TensorView v = buffer(tokens, d);
   const TensorView attention = buffer(tokens, d);
-
-  // The row kernels run on the rows that a linear layer has just computed.
-  const RowKernels& rows = ops_.kernels();
-  const int t = kernel_index(dtype_);
-  const auto normalise = [&](const TensorView& view, const Tensor& weight, const float* rope) {
-    return [&rows, t, d, eps, data = view.data, w = weight.as<float>(), rope, head_dim = config_.head_dim](
-               std::int64_t begin, std::int64_t end) { rows.norm_rope[t](data, w, rope, d, head_dim, eps, begin, end); };
+  const std::int64_t block_rows = std::min(tokens, Linear::kRows);
+  const TensorView a_of_workers = buffer(num_threads() * block_rows, d);
+  const TensorView hidden_of_workers = buffer(num_threads() * block_rows, config_.ffn_dim);
+  const auto own = [&](const TensorView& of_workers, const RowBlock& rows) {
+    return of_workers.slice(0, rows.worker() * block_rows, rows.worker() * block_rows + rows.rows());
   };
 
-  ops_.layer_norm(x, a, modulation(1), modulation(0), eps);
-  const auto finish_q = normalise(q, block.norm_q, input.rope.as<float>());
-  const auto finish_k = normalise(k, block.norm_k, input.rope.as<float>());
-  block.q.run(a, q, ws, RowTask(finish_q));
-  block.k.run(a, k, ws, RowTask(finish_k));
-  block.v.run(a, v, ws);
+  // Between the attentions every operation works on single rows, so a block of rows goes through all of them in one pass.
+  Linear::for_blocks({&block.q, &block.k, &block.v}, tokens, ws, [&](RowBlock& rows) {
+    const TensorView a = own(a_of_workers, rows);
+    const float* rope = input.rope.as<float>() + rows.begin() * config_.head_dim;
+    ops_.layer_norm(rows.of(x), a, modulation(1).from(rows.begin()), modulation(0).from(rows.begin()), eps);
+    rows.run(block.q, a, rows.of(q));
+    ops_.norm_rope(rows.of(q), block.norm_q.as<float>(), rope, config_.head_dim, eps);
+    rows.run(block.k, a, rows.of(k));
+    ops_.norm_rope(rows.of(k), block.norm_k.as<float>(), rope, config_.head_dim, eps);
+    rows.run(block.v, a, rows.of(v));
+  });
   show("q", q);
   show("k", k);
   show("v", v);
@@ -351,15 +352,19 @@ void Transformer::run_block(int layer, const ForwardInput& input, const TensorVi
   stats.pairs += report.pairs;
   stats.computed_pairs += report.pairs * report.density;
   show("attention", attention);
-  const RowTable norm_scale{block.norm_weight.as<float>(), 0, nullptr};
-  const RowTable norm_shift{block.norm_bias.as<float>(), 0, nullptr};
-  const auto finish_attention = [&](std::int64_t begin, std::int64_t end) {
-    rows.gated_add[t](x.data, a.data, modulation(2), d, begin, end);
-    if (config_.cross_attn_norm) rows.layer_norm[t](x.data, a.data, norm_scale, norm_shift, d, eps, begin, end);
-  };
-  block.out.run(attention, a, ws, RowTask(finish_attention));
-  const auto finish_cross_q = normalise(q, block.cross_norm_q, nullptr);
-  block.cross_q.run(config_.cross_attn_norm ? a : x, q, ws, RowTask(finish_cross_q));
+
+  Linear::for_blocks({&block.out, &block.cross_q}, tokens, ws, [&](RowBlock& rows) {
+    const TensorView a = own(a_of_workers, rows);
+    rows.run(block.out, rows.of(attention), a);
+    const RowTable gate = modulation(2).from(rows.begin());
+    if (config_.cross_attn_norm) {
+      ops_.add_norm(rows.of(x), a, gate, {block.norm_weight.as<float>()}, {block.norm_bias.as<float>()}, eps);
+    } else {
+      ops_.gated_add(rows.of(x), a, gate);
+    }
+    rows.run(block.cross_q, config_.cross_attn_norm ? a : rows.of(x), rows.of(q));
+    ops_.norm_rope(rows.of(q), block.cross_norm_q.as<float>(), nullptr, config_.head_dim, eps);
+  });
   const Tensor& text_k = input.text->k[static_cast<std::size_t>(layer)];
   const Tensor& text_v = input.text->v[static_cast<std::size_t>(layer)];
   const auto start = std::chrono::steady_clock::now();
@@ -374,21 +379,18 @@ void Transformer::run_block(int layer, const ForwardInput& input, const TensorVi
   }
   stats.cross_attention_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   show("cross_attention", attention);
-  const auto finish_cross = [&](std::int64_t begin, std::int64_t end) {
-    rows.add[t](x.data, a.data, begin * d, end * d);
-    rows.layer_norm[t](x.data, a.data, modulation(4), modulation(3), d, eps, begin, end);
-  };
-  block.cross_out.run(attention, a, ws, RowTask(finish_cross));
 
-  const TensorView hidden = buffer(std::min(tokens, kFfnRows), config_.ffn_dim);
-  for (std::int64_t row = 0; row < tokens; row += kFfnRows) {
-    const std::int64_t end = std::min(tokens, row + kFfnRows);
-    const TensorView part = hidden.slice(0, 0, end - row);
-    const auto activate = [&](std::int64_t b, std::int64_t e) { rows.gelu_tanh[t](part.data, b * config_.ffn_dim, e * config_.ffn_dim); };
-    block.ffn_in.run(a.slice(0, row, end), part, ws, RowTask(activate));
-    const auto finish_ffn = [&](std::int64_t b, std::int64_t e) { rows.gated_add[t](x.data, q.data, modulation(5), d, row + b, row + e); };
-    block.ffn_out.run(part, q.slice(0, row, end), ws, RowTask(finish_ffn));
-  }
+  Linear::for_blocks({&block.cross_out, &block.ffn_in, &block.ffn_out}, tokens, ws, [&](RowBlock& rows) {
+    const TensorView a = own(a_of_workers, rows);
+    const TensorView hidden = own(hidden_of_workers, rows);
+    const TensorView ffn = probe ? rows.of(q) : a;  // q has been used
+    rows.run(block.cross_out, rows.of(attention), a);
+    ops_.add_norm(rows.of(x), a, {}, modulation(4).from(rows.begin()), modulation(3).from(rows.begin()), eps);
+    rows.run(block.ffn_in, a, hidden);
+    ops_.gelu_tanh(hidden);
+    rows.run(block.ffn_out, hidden, ffn);
+    ops_.gated_add(rows.of(x), ffn, modulation(5).from(rows.begin()));
+  });
   show("ffn", q);
   show("block", x);
 }

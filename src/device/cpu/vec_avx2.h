@@ -56,6 +56,7 @@ inline V add(V a, V b) { return _mm256_add_ps(a, b); }
 inline V sub(V a, V b) { return _mm256_sub_ps(a, b); }
 inline V mul(V a, V b) { return _mm256_mul_ps(a, b); }
 inline V div(V a, V b) { return _mm256_div_ps(a, b); }
+inline V reciprocal_estimate(V a) { return _mm256_rcp_ps(a); }
 inline V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
 inline V fused(V a, V b, V c) { return fma(a, b, c); }
 inline V max(V a, V b) { return _mm256_max_ps(a, b); }

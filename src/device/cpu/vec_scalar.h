@@ -49,6 +49,7 @@ inline V add(V a, V b) { return {a.x + b.x}; }
 inline V sub(V a, V b) { return {a.x - b.x}; }
 inline V mul(V a, V b) { return {a.x * b.x}; }
 inline V div(V a, V b) { return {a.x / b.x}; }
+inline V reciprocal_estimate(V a) { return {1.0F / a.x}; }                 // within 2^-11 of 1 / a; 2^-126 < |a| <= 2^126
 inline V fma(V a, V b, V c) { return {a.x * b.x + c.x}; }                  // a*b + c; fused where the ISA has it
 inline V fused(V a, V b, V c) { return {__builtin_fmaf(a.x, b.x, c.x)}; }  // rounded once on every ISA; a slow call without the instruction
 inline V max(V a, V b) { return {a.x > b.x ? a.x : b.x}; }                 // b if either is NaN
