@@ -78,8 +78,9 @@ class Linear {
   // may run. Once they are prepared, allocates only from `ws`.
   template <class Body>
   static void for_blocks(std::initializer_list<const Linear*> layers, std::int64_t rows, Workspace& ws, const Body& body) {
-    for_blocks({layers.begin(), layers.size()}, rows, ws,
-               [](const void* context, RowBlock& block) { (*static_cast<const Body*>(context))(block); }, &body);
+    for_blocks(
+        {layers.begin(), layers.size()}, rows, ws,
+        [](const void* context, RowBlock& block) { (*static_cast<const Body*>(context))(block); }, &body);
   }
 
  private:

@@ -190,9 +190,7 @@ void add_norm(void* x, void* y, RowTable gate, RowTable scale, RowTable shift, s
 // One head: x inverse weight, rounded, then each pair turned by its angle.
 template <class T>
 inline void normalise_head(typename T::Element* x, const float* weight, const float* angles, std::int64_t head_dim, float inverse) {
-  const auto normal = [=](std::int64_t d, int n) {
-    return T::rounded(mul(mul(get<T>(x + d, n), set(inverse)), get<F32>(weight + d, n)));
-  };
+  const auto normal = [=](std::int64_t d, int n) { return T::rounded(mul(mul(get<T>(x + d, n), set(inverse)), get<F32>(weight + d, n))); };
   if constexpr (kLanes == 1) {
     for (std::int64_t d = 0; d < head_dim; d += 2) {
       const V even = normal(d, 1);

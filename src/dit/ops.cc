@@ -80,9 +80,8 @@ void Ops::silu(const TensorView& x, const TensorView& y) const {
 }
 void Ops::guide(const TensorView& c, const TensorView& u, const TensorView& out, float g) const {
   const auto kernel = kernels_->guide[kernel_index(c.dtype)];
-  over_blocks(c.numel(), kBlockElements, [&](std::int64_t begin, std::int64_t end) {
-    kernel(at(c, begin), at(u, begin), out.as<float>() + begin, g, end - begin);
-  });
+  over_blocks(c.numel(), kBlockElements,
+              [&](std::int64_t begin, std::int64_t end) { kernel(at(c, begin), at(u, begin), out.as<float>() + begin, g, end - begin); });
 }
 
 }  // namespace winnow::dit
