@@ -63,6 +63,20 @@ std::string reason_tally(const SessionTotals& totals) {
   return text;
 }
 
+// "2 of 26 forwards reused; computed: 18 changed, 2 first_step" of one expert.
+std::string cache_tally(const CacheCounts& counts) {
+  std::string text =
+      format("%lld of %lld forwards reused", static_cast<long long>(counts.reused()), static_cast<long long>(counts.forwards()));
+  const char* separator = "; computed: ";
+  for (int i = 1; i < kNumCacheReasons; ++i) {
+    const auto count = static_cast<long long>(counts.by_reason[static_cast<std::size_t>(i)]);
+    if (count == 0) continue;
+    text += separator + format("%lld %s", count, cache_reason_name(static_cast<CacheReason>(i)));
+    separator = ", ";
+  }
+  return text;
+}
+
 // One generation from checked flags to written files.
 class Generation {
  public:
@@ -73,6 +87,7 @@ class Generation {
     options_ = generate_options(flags_);
     settings_ = attention_settings(flags_, notes_);
     options_.attention = settings_.front().attention;
+    options_.cache = settings_.front().cache;
     if (!flags_.dry_run) check_outputs(flags_, settings_);
     if (flags_.threads != 0) set_num_threads(flags_.threads);
     std::fputs(notes_.c_str(), stderr);
@@ -116,17 +131,20 @@ class Generation {
     print_field("schedule", schedule_line(estimate_, options_));
     print_field("experts", expert_line(estimate_, options_.steps));
     print_field("memory", "weights " + format_bytes(static_cast<double>(estimate_.weight_bytes)) + ", workspace " +
-                              format_bytes(static_cast<double>(estimate_.workspace_bytes)));
+                              format_bytes(static_cast<double>(estimate_.workspace_bytes)) +
+                              (options_.cache.on() ? ", step cache " + format_bytes(static_cast<double>(estimate_.cache_bytes)) : ""));
     print_field("compute", "self-attention (dense) " + format_flops(estimate_.attention_flops) + ", linear layers " +
                                format_flops(estimate_.linear_flops));
     print_field("attention", to_json(options_.attention));
+    if (options_.cache.on()) print_field("cache", to_json(options_.cache));
     printer_.begin("measuring", estimate_.high_noise_steps);
     const report::Forecast forecast = report::forecast(*engine_, options_);
     printer_.end();
     const bool dense = std::holds_alternative<Dense>(options_.attention.method);
     print_field("density",
                 dense ? "1 (dense)" : format("depends on content, at most 1; %.3f in the measurement below", forecast.probe_density));
-    print_field("time", "about " + format_duration(forecast.seconds) + " for each run");
+    print_field("time",
+                "about " + format_duration(forecast.seconds) + " for each run" + (options_.cache.on() ? ", without the cache" : ""));
     print_field("", format("from one measured step at %lldx%lld, %lld frames: %s, %s per second",
                            static_cast<long long>(forecast.probe_width), static_cast<long long>(forecast.probe_height),
                            static_cast<long long>(forecast.probe_frames), format_duration(forecast.probe_seconds).c_str(),
@@ -203,6 +221,12 @@ class Generation {
     print_field("", format("%s (%s a step), self-attention %.0f%% of it on %s: %s", format_duration(outcome.seconds).c_str(),
                            format_duration(outcome.seconds / std::max(options_.steps, 1)).c_str(), 100.0 * outcome.attention_share(),
                            outcome.report.attention.executor, reason_tally(outcome.report.attention).c_str()));
+    const auto& experts = outcome.report.cache.experts;
+    for (std::size_t i = 0; i < experts.size(); ++i) {
+      if (experts[i].forwards() == 0) continue;
+      const char* expert = !estimate_.boundary_ratio ? "cache: " : i == 0 ? "cache, high noise: " : "cache, low noise: ";
+      print_field("", expert + cache_tally(experts[i]));
+    }
   }
 
   GenerateFlags flags_;

@@ -122,7 +122,10 @@ void add_sparsity_flags(CLI::App& command, GenerateFlags& flags) {
       ->excludes(attention)
       ->type_name("FILE")
       ->group(group);
-  command.add_option("--cache", flags.cache, "Step cache: off (this version has no other)")
+  command
+      .add_option("--cache", flags.cache,
+                  "Step cache: reuse steps that repeat the last computed one. A method's name (off, first_block, teacache, magcache), a "
+                  "JSON file, or JSON text. Settings of --compare run without")
       ->capture_default_str()
       ->type_name("NAME|FILE|JSON")
       ->group(group);
@@ -172,8 +175,6 @@ std::string unique_label(const std::string& wanted, std::map<std::string, int>& 
   return n == 1 ? wanted : wanted + "-" + std::to_string(n);
 }
 
-bool is_dense(const report::Setting& setting) { return std::holds_alternative<Dense>(setting.attention.method) && !setting.is_floor; }
-
 fs::path folder_of(const GenerateFlags& flags) {
   for (const std::string& path : {flags.output, flags.sheet, flags.report, flags.save_latents}) {
     if (!path.empty()) return fs::path(path).parent_path();
@@ -203,7 +204,6 @@ void check_generate_flags(const GenerateFlags& flags) {
     throw CLI::RequiredError("--output (or --save-latents, or --dry-run)");
   if (flags.output.empty() && !flags.compare.empty() && !flags.dry_run)
     throw CLI::RequiredError("--output, which --compare writes beside,");
-  if (flags.cache != "off") throw Error("generate", "cache: expected off, got \"" + flags.cache + "\": no step cache in this version");
   check_device(flags);
 }
 
@@ -232,9 +232,9 @@ Precision precision(const GenerateFlags& flags) { return flags.dtype == "f32" ? 
 std::vector<report::Setting> attention_settings(const GenerateFlags& flags, std::string& notes) {
   std::vector<report::Setting> settings;
   std::map<std::string, int> used;
-  const auto add = [&](const AttentionConfig& config, const std::string& label, bool is_floor) {
+  const auto add = [&](const AttentionConfig& config, const std::string& label, bool is_floor, const StepCacheConfig& cache = {}) {
     config.validate();
-    settings.push_back({.label = unique_label(label, used), .attention = config, .is_floor = is_floor});
+    settings.push_back({.label = unique_label(label, used), .attention = config, .cache = cache, .is_floor = is_floor});
   };
   AttentionConfig first;
   if (flags.plan.empty()) {
@@ -242,8 +242,9 @@ std::vector<report::Setting> attention_settings(const GenerateFlags& flags, std:
   } else {
     first.method = FixedPlan{.path = flags.plan};
   }
-  add(first, first.method_name(), false);
-  bool has_dense = is_dense(settings.front());
+  const StepCacheConfig cache = parse_step_cache_config(flags.cache);
+  add(first, cache.on() ? std::string(first.method_name()) + "+" + cache.method_name() : first.method_name(), false, cache);
+  bool has_dense = report::is_dense(settings.front());
   for (const std::string& text : flags.compare) {
     if (text == "floor") {
       const auto floor = report::dense_floor(precision(flags) == Precision::bf16 ? DType::bf16 : DType::f32);

@@ -41,7 +41,8 @@ void check_weights(const GenerateFlags& flags) {
 
 void check_memory(const Estimate& estimate) {
   const double have = memory_bytes();
-  const auto need = static_cast<double>(estimate.weight_bytes) + static_cast<double>(estimate.workspace_bytes);
+  const auto need = static_cast<double>(estimate.weight_bytes) + static_cast<double>(estimate.workspace_bytes) +
+                    static_cast<double>(estimate.cache_bytes);
   if (need <= have) return;
   throw Error("generate", format("memory: expected at most the %s that this process may use, got %s for %lldx%lld and %lld frames",
                                  format_bytes(have).c_str(), format_bytes(need).c_str(), static_cast<long long>(estimate.width),

@@ -243,8 +243,13 @@ TEST_F(CliErrors, AreOneLineWhateverIsInThem) {
 }
 
 TEST_F(CliErrors, WhatThisVersionDoesNotHave) {
-  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--cache", "teacache"}))), 1, "no step cache in this version");
   expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--device", "cuda"}))), 1, "no CUDA");
+}
+
+TEST_F(CliErrors, CacheSettings) {
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--cache", "teacache"}))), 1, "coefficients");
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--cache", "fast"}))), 1, "expected one of off, first_block");
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--cache", R"({"method":"off","min_steps":1})"}))), 1, "min_steps");
 }
 
 TEST_F(CliErrors, AttentionSettings) {

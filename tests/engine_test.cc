@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <link.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
@@ -308,31 +309,39 @@ TEST(Engine, RefusesNonFiniteWeights) {
 }
 
 // oneDNN aside, nothing comes from the heap after the first step, across the change of expert; the Workspace stays as it is.
+void expect_no_allocation_in_steps(Precision precision, const std::string& cache) {
+  constexpr int kSteps = 9;
+  Engine engine(source(kTiny), {.precision = precision, .progress = {}});
+  GenerateOptions options = small();
+  options.width = options.height = 48;
+  options.frames = 9;
+  options.steps = kSteps;
+  options.cache = parse_step_cache_config(cache);
+  std::array<std::uint64_t, kSteps> at_step{};
+  std::uint64_t at_end = 0;
+  options.progress = [&](const ProgressEvent& event) {
+    if (event.stage == "denoise") {
+      if (at_step.at(static_cast<std::size_t>(event.step)) == 0) at_step.at(static_cast<std::size_t>(event.step)) = allocations;
+      at_end = allocations;
+    }
+    return true;
+  };
+  const std::uint64_t before = allocations;
+  const GenerateResult result = engine.generate(options);
+  EXPECT_GT(result.report.high_noise_steps, 2);
+  EXPECT_LT(result.report.high_noise_steps, kSteps - 2);
+  EXPECT_EQ(result.report.cache.reused() > 0, options.cache.on());
+  EXPECT_GT(at_step[0], before);  // it does count
+  EXPECT_EQ(at_end, at_step[1]);
+  for (std::size_t step = 2; step < kSteps; ++step) EXPECT_EQ(at_step.at(step), at_step[1]) << step;
+}
+
 TEST(Engine, TheStepLoopAllocatesNothing) {
   if (dnnl_end == 0) dl_iterate_phdr(find_dnnl, nullptr);
-  for (const Precision precision : {Precision::bf16, Precision::f32}) {
-    Engine engine(source(kTiny), {.precision = precision, .progress = {}});
-    GenerateOptions options = small();
-    options.width = options.height = 48;
-    options.frames = 9;
-    options.steps = 6;
-    std::vector<std::uint64_t> at_step(6, 0);
-    std::uint64_t at_end = 0;
-    options.progress = [&](const ProgressEvent& event) {
-      if (event.stage == "denoise") {
-        if (at_step[static_cast<std::size_t>(event.step)] == 0) at_step[static_cast<std::size_t>(event.step)] = allocations;
-        at_end = allocations;
-      }
-      return true;
-    };
-    const std::uint64_t before = allocations;
-    const GenerateResult result = engine.generate(options);
-    EXPECT_GT(result.report.high_noise_steps, 1);
-    EXPECT_LT(result.report.high_noise_steps, 6);
-    EXPECT_GT(at_step[0], before);  // it does count
-    EXPECT_EQ(at_end, at_step[1]);
-    for (std::size_t step = 2; step < 6; ++step) EXPECT_EQ(at_step[step], at_step[1]) << step;
-  }
+  expect_no_allocation_in_steps(Precision::bf16, "off");
+  expect_no_allocation_in_steps(Precision::f32, "off");
+  expect_no_allocation_in_steps(Precision::bf16, R"({"method":"first_block","threshold_high":1e6,"threshold_low":1e6})");
+  expect_no_allocation_in_steps(Precision::bf16, R"({"method":"teacache","coefficients":[1,0],"threshold_high":1e6,"threshold_low":1e6})");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "winnow/callbacks.h"
 #include "winnow/session.h"
+#include "winnow/step_cache.h"
 #include "winnow/steps.h"
 #include "winnow/tensor.h"
 
@@ -45,6 +46,7 @@ struct GenerateOptions {
   std::uint64_t seed = 0;
   std::string latents;        // safetensors file with the starting noise; empty: seeded noise
   AttentionConfig attention;  // of self-attention
+  StepCacheConfig cache;
   Progress progress;
   Diagnostics diagnostics;
   AttentionObserver attention_observer;  // may be empty, and costs nothing then
@@ -55,8 +57,10 @@ struct StepReport {
   int step = 0;
   int expert = 0;
   double timestep = 0.0;
-  double density = 1.0;
+  double density = 1.0;  // of the self-attention calls that ran
   double seconds = 0.0;
+  int forwards = 0;  // one per guidance branch
+  int reused = 0;    // of these, by the step cache
 };
 
 struct GenerateReport {
@@ -64,6 +68,7 @@ struct GenerateReport {
   std::vector<StepReport> steps;
   int high_noise_steps = 0;  // steps on expert 0
   SessionTotals attention;   // self-attention
+  CacheTotals cache;         // empty without a step cache
   double seconds = 0.0;      // denoising, planning included
   double linear_seconds = 0.0;
   double cross_attention_seconds = 0.0;
@@ -81,6 +86,7 @@ struct GenerateResult {
 struct Estimate {
   std::size_t weight_bytes = 0;
   std::size_t workspace_bytes = 0;
+  std::size_t cache_bytes = 0;  // of the step cache
   std::int64_t tokens = 0;
   std::vector<double> timesteps;
   int high_noise_steps = 0;

@@ -18,6 +18,7 @@
 #include "dit/scheduler.h"
 #include "dit/text.h"
 #include "dit/transformer.h"
+#include "steps/step_cache.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -227,6 +228,7 @@ class Run {
         options_(options),
         plan_(plan),
         session_(options.attention, options.diagnostics),
+        cache_(options.cache, options.diagnostics),
         sampler_(plan.schedule, static_cast<std::size_t>(plan.elements())),
         rope_(dit::make_rope(experts[0].config(), plan.grid)),
         latents_(std::move(latents)) {
@@ -243,6 +245,7 @@ class Run {
       text_[e][0] = experts[e].encode_text(text.positive, ws);
       if (plan.guided) text_[e][1] = experts[e].encode_text(text.negative, ws);
     }
+    begin_cache();
     report_.seed = options.seed;
     report_.steps.reserve(static_cast<std::size_t>(plan.schedule.steps));
     report_.high_noise_steps = dit::high_noise_steps(sampler_.schedule(), plan.boundary());
@@ -260,6 +263,7 @@ class Run {
     }
     report_.seconds = since(start_);
     report_.attention = session_.totals();
+    report_.cache = cache_.totals();
     report_.linear_seconds = linear_.seconds() - linear_before;
     report_.other_seconds = std::max(0.0, report_.seconds - report_.linear_seconds - report_.cross_attention_seconds -
                                               report_.attention.plan_seconds - report_.attention.attend_seconds);
@@ -270,6 +274,14 @@ class Run {
   Tensor& latents() { return latents_; }
 
  private:
+  static constexpr std::uint64_t kRequest = 0;  // the cache belongs to this run alone
+
+  void begin_cache() {
+    std::vector<int> experts;
+    for (const double t : sampler_.schedule().timesteps) experts.push_back(plan_.expert(t));
+    if (options_.cache.on()) cache_.begin_request(kRequest, experts);
+  }
+
   void tell(int layer, const dit::ForwardStats& stats) {
     if (!options_.progress) return;
     ProgressEvent event;
@@ -314,12 +326,15 @@ class Run {
   }
 
   void forward(const dit::Transformer& model, double t, Branch branch, const Tensor& velocity) {
-    const dit::ForwardInput in = input(t, branch);
+    dit::ForwardInput in = input(t, branch);
+    std::optional<CachedForward> cached;
+    if (options_.cache.on()) in.cached = &cached.emplace(cache_.forward(kRequest, step_, branch, plan_.grid));
     observed_.context = in.context;
     const dit::ForwardStats stats = model.forward(in, velocity, session_, ws_, layer_begins_, probe_);
     pairs_ += stats.pairs;
     computed_ += stats.computed_pairs;
     report_.cross_attention_seconds += stats.cross_attention_seconds;
+    reused_ += cached && cached->reused() ? 1 : 0;
   }
 
   void one_step() {
@@ -328,6 +343,7 @@ class Run {
     const int expert = plan_.expert(t);
     const dit::Transformer& model = experts_[static_cast<std::size_t>(expert)];
     pairs_ = computed_ = 0.0;
+    reused_ = 0;
     forward(model, t, Branch::conditional, conditional_);
     if (plan_.guided) {
       forward(model, t, Branch::unconditional, unconditional_);
@@ -339,7 +355,7 @@ class Run {
     sampler_.step(step_, {velocity_.as<float>(), static_cast<std::size_t>(velocity_.numel())},
                   {latents_.as<float>(), static_cast<std::size_t>(latents_.numel())});
     if (!all_finite(latents_)) explain_non_finite(model, t, "latents after the solver");
-    report_.steps.push_back({step_, expert, t, pairs_ > 0.0 ? computed_ / pairs_ : 1.0, since(start)});
+    report_.steps.push_back({step_, expert, t, pairs_ > 0.0 ? computed_ / pairs_ : 1.0, since(start), plan_.guided ? 2 : 1, reused_});
   }
 
   // Runs the step's forwards again and looks at every intermediate result. `last` is what is to blame if they are all finite.
@@ -371,6 +387,7 @@ class Run {
   const Plan& plan_;
   dit::Ops ops_;
   AttentionSession session_;
+  StepCache cache_;
   dit::Sampler sampler_;
   Tensor rope_, latents_, conditional_, unconditional_, velocity_;
   std::vector<std::array<dit::TextCache, 2>> text_;  // [expert][branch]
@@ -382,6 +399,7 @@ class Run {
   int step_ = 0;
   float timestep_ = 0.0F;
   double pairs_ = 0.0, computed_ = 0.0;  // of the running step
+  int reused_ = 0;
 };
 
 }  // namespace
@@ -427,6 +445,8 @@ Estimate Engine::estimate(const GenerateOptions& options) const {
   estimate.attention_flops = forwards * dit::Transformer::attention_flops(model, estimate.tokens);
   estimate.linear_flops = forwards * dit::Transformer::linear_flops(model, estimate.tokens);
   estimate.workspace_bytes = impl_->experts[0].workspace_bytes(estimate.tokens);
+  estimate.cache_bytes =
+      StepCache::bytes_needed(options.cache, estimate.tokens, model.width(), impl_->experts[0].dtype(), plan.guided ? 2 : 1);
   estimate.width = plan.width;
   estimate.height = plan.height;
   estimate.frames = plan.frames;

@@ -475,10 +475,15 @@ ForwardStats Transformer::forward(const ForwardInput& input, const TensorView& v
   ForwardInput call = input;
   call.context.grid = tokens_grid;
   ForwardStats stats;
-  for (int layer = 0; layer < config_.num_layers; ++layer) {
-    if (layer_begins) layer_begins(layer, stats);
+  CachedForward* const cached = input.cached;
+  if (layer_begins) layer_begins(0, stats);  // in every forward, also in one without a block to run
+  bool reused = cached != nullptr && cached->before_blocks(x, temb, tproj, ws);
+  for (int layer = 0; layer < config_.num_layers && !reused; ++layer) {
+    if (layer > 0 && layer_begins) layer_begins(layer, stats);
     run_block(layer, call, tproj, x, session, ws, stats, probe);
+    if (cached != nullptr && layer == 0) reused = cached->after_first_block(x);
   }
+  if (cached != nullptr && !reused) cached->after_blocks(x);
   run_head(call, temb, x, velocity, ws, probe);
   return stats;
 }

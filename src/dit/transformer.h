@@ -11,6 +11,7 @@
 #include "dit/config.h"
 #include "dit/linear.h"
 #include "dit/ops.h"
+#include "steps/step_cache.h"
 #include "winnow/session.h"
 #include "winnow/tensor.h"
 #include "winnow/workspace.h"
@@ -35,8 +36,9 @@ struct ForwardInput {
   const std::int32_t* timestep_of_token = nullptr;  // [tokens] indices into timesteps; null: all 0
   TensorView temb;                                  // [R,D]: used instead of the time embedding of `timesteps` if not empty
   const TextCache* text = nullptr;
-  TensorView rope;      // make_rope() of this grid
-  StepContext context;  // layer and num_layers are filled in
+  TensorView rope;                  // make_rope() of this grid
+  StepContext context;              // layer and num_layers are filled in
+  CachedForward* cached = nullptr;  // of the step cache; null: every block runs
 };
 
 struct ForwardStats {

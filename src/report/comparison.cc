@@ -17,6 +17,7 @@ constexpr std::int64_t kSsimWindow = 11;
 
 void run_once(const Generate& generate, GenerateOptions& options, Outcome& outcome) {
   options.attention = outcome.setting.attention;
+  options.cache = outcome.setting.cache;
   GenerateResult result = generate(options);
   const bool first = outcome.all_seconds.empty();
   outcome.all_seconds.push_back(result.report.seconds);
@@ -55,9 +56,11 @@ void measure_against_dense(Comparison& comparison) {
   }
 }
 
-bool is_dense(const Setting& setting) { return std::holds_alternative<Dense>(setting.attention.method) && !setting.is_floor; }
-
 }  // namespace
+
+bool is_dense(const Setting& setting) {
+  return std::holds_alternative<Dense>(setting.attention.method) && !setting.cache.on() && !setting.is_floor;
+}
 
 std::optional<double> Comparison::attention_bound() const {
   if (!dense) return {};
@@ -74,6 +77,7 @@ Comparison compare(const Generate& generate, const GenerateOptions& options, con
   int num_runs = 0;
   for (const Setting& setting : settings) {
     setting.attention.validate();
+    setting.cache.validate();
     if (!comparison.dense && is_dense(setting)) comparison.dense = comparison.outcomes.size();
     Outcome& outcome = comparison.outcomes.emplace_back();
     outcome.setting = setting;
@@ -127,6 +131,8 @@ std::string describe(const Outcome& outcome) {
   line += outcome.speedup ? add("  %.2fx", *outcome.speedup) : add("  %.1f s", outcome.seconds);
   if (outcome.quality) line += add("  %.1f dB", outcome.quality->psnr_db);
   if (outcome.quality && outcome.quality->ssim) line += add("  SSIM %.4f", *outcome.quality->ssim);
+  const CacheTotals& cache = outcome.report.cache;
+  if (cache.forwards() > 0) line += "  " + std::to_string(cache.reused()) + " of " + std::to_string(cache.forwards()) + " forwards reused";
   return line;
 }
 

@@ -14,6 +14,7 @@ namespace winnow::report {
 struct Setting {
   std::string label;  // names rows and files: "mean_pool", "mean_pool-2", "floor"
   AttentionConfig attention;
+  StepCacheConfig cache = {};
   bool is_floor = false;  // dense by another executor: how far two exact kernels are apart. Run once, since it is not timed against.
 };
 
@@ -54,9 +55,12 @@ using Generate = std::function<GenerateResult(const GenerateOptions&)>;
 // Called before each run, with its index and the number of all runs.
 using RunBegins = std::function<void(const Setting& setting, int run, int num_runs)>;
 
+// Dense attention, every step computed, by the executor that runs by default: what others are measured against.
+bool is_dense(const Setting& setting);
+
 // Runs every setting `repeat` times, interleaved (A B C A B C), so that a slow spell of the machine hits all of them.
-// The first setting with method dense that is no floor is what the others are measured against.
-// options.attention is replaced by each setting's; options.progress passes through, and Cancelled with it. Throws Error.
+// The first setting that is_dense() is what the others are measured against.
+// options.attention and options.cache are replaced by each setting's; options.progress passes through, and Cancelled with it. Throws Error.
 Comparison compare(const Generate& generate, const GenerateOptions& options, const std::vector<Setting>& settings, int repeat,
                    const RunBegins& run_begins = {});
 Comparison compare(Engine& engine, const GenerateOptions& options, const std::vector<Setting>& settings, int repeat,
@@ -66,7 +70,7 @@ Comparison compare(Engine& engine, const GenerateOptions& options, const std::ve
 // that is reasonably fast (scalar code and the f64 reference are not).
 std::optional<AttentionConfig> dense_floor(DType dtype);
 
-// "mean_pool  density 0.31  1.62x  34.1 dB  SSIM 0.981"
+// "mean_pool  density 0.31  1.62x  34.1 dB  SSIM 0.981", and "22 of 60 forwards reused" of one with a step cache
 std::string describe(const Outcome& outcome);
 
 // What --attention takes to run a setting again, as JSON text; keys that are unset are left out.

@@ -38,6 +38,25 @@ Json step_records(const GenerateReport& report) {
   for (const StepReport& step : report.steps) {
     json.push_back(
         {{"step", step.step}, {"expert", step.expert}, {"timestep", step.timestep}, {"density", step.density}, {"seconds", step.seconds}});
+    if (step.reused > 0) json.back()["forwards_reused"] = step.reused;
+  }
+  return json;
+}
+
+// Did it ever hit, and if not, why?
+Json cache_record(const StepCacheConfig& config, const CacheTotals& totals) {
+  Json json = {{"setting", to_json(config)},
+               {"forwards", totals.forwards()},
+               {"forwards_computed", totals.forwards() - totals.reused()},
+               {"hits_high", totals.experts[0].reused()},
+               {"hits_low", totals.experts[1].reused()},
+               {"bytes", totals.peak_bytes}};
+  for (std::size_t expert = 0; expert < totals.experts.size(); ++expert) {
+    Json& reasons = json["reasons"][expert == 0 ? "high" : "low"] = Json::object();
+    for (int i = 0; i < kNumCacheReasons; ++i) {
+      const std::int64_t count = totals.experts[expert].by_reason[static_cast<std::size_t>(i)];
+      if (count > 0) reasons[cache_reason_name(static_cast<CacheReason>(i))] = count;
+    }
   }
   return json;
 }
@@ -54,6 +73,7 @@ void put_times(Json& json, const Outcome& outcome) {
   json["attention_share"] = outcome.attention_share();
   json["workspace_bytes"] = outcome.report.workspace_bytes;
   json["calls"] = dense_reasons(outcome.report.attention);
+  if (outcome.setting.cache.on()) json["cache"] = cache_record(outcome.setting.cache, outcome.report.cache);
   json["steps_run"] = step_records(outcome.report);
 }
 

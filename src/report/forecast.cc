@@ -55,6 +55,7 @@ Forecast forecast(Engine& engine, const GenerateOptions& options, double max_ste
   probe.frames = full.frames;
   probe.steps = std::min(options.steps, 2);
   probe.latents.clear();  // they have the full size
+  probe.cache = {};       // has nothing to reuse in so few steps; what it saves depends on content
   std::optional<double> plan_density;
   if (const auto* fixed = std::get_if<FixedPlan>(&options.attention.method)) {  // fits the full size only: the probe runs dense
     const TilePlan plan = TilePlan::load(fixed->path);

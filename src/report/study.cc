@@ -163,7 +163,8 @@ void measure_videos(Study& study, const Generate& generate, const VideoOptions& 
     if (missing.empty()) continue;
     std::vector<Setting> settings;
     for (const std::size_t s : missing)
-      settings.push_back({study.settings[s].label, study.settings[s].attention, s != 0 && study.settings[s].is_exact});
+      settings.push_back(
+          {.label = study.settings[s].label, .attention = study.settings[s].attention, .is_floor = s != 0 && study.settings[s].is_exact});
     const int begun = event.done;
     const auto run_begins = [&](const Setting& setting, int index, int /*num_runs*/) {
       event.done = begun + index;
