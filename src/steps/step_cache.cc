@@ -233,6 +233,7 @@ void CachedForward::measure_time(const TensorView& signal) {
     sums.reference += std::abs(double{last[i]});
   }
   slot_->time.swap(now);
+  now.resize(static_cast<std::size_t>(signal.numel()));  // later steps allocate nothing
   if (undecided_) decide(slot_->track.decide(sums));
 }
 
