@@ -374,6 +374,23 @@ TEST_F(CliRun, SameSeedSameVideoOnAnyNumberOfThreads) {
   EXPECT_NE(tests::read_file(path("a.y4m")), tests::read_file(path("c.y4m")));
 }
 
+TEST_F(CliRun, ReportsWhetherTheCacheEverHit) {
+  const tests::Finished run =
+      winnow({"generate", "--model", kModel, "-p", kPrompt[1], "-W", "16", "-H", "16", "--frames", "1", "--steps", "10", "-o",
+              path("a.y4m"), "--report", path("r.json"), "--cache", R"({"method":"first_block","threshold_high":0,"threshold_low":1e6})"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("6 of 20 forwards reused"), HasSubstr("high noise: 0 of 8 forwards reused; computed: 8 disabled")));
+  const auto json = nlohmann::json::parse(tests::read_file(path("r.json")));
+  EXPECT_FALSE(json.contains("dense"));
+  const auto cache = json.at("runs").at(0).at("cache");
+  EXPECT_EQ(cache.at("forwards"), 20);
+  EXPECT_EQ(cache.at("forwards_computed"), 14);
+  EXPECT_EQ(cache.at("hits_high"), 0);
+  EXPECT_EQ(cache.at("hits_low"), 6);
+  EXPECT_EQ(cache.at("reasons").at("high"), nlohmann::json({{"disabled", 8}}));
+  EXPECT_EQ(json.at("runs").at(0).at("steps_run").at(5).at("forwards_reused"), 2);
+}
+
 TEST_F(CliRun, CompareWritesEverySettingAndTheSheet) {
   const tests::Finished run =
       winnow(small(with_prompt({"-o", path("video.y4m"), "--attention", "mean_pool", "--compare", "dense", "--compare", "skip_softmax",
