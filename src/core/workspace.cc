@@ -1,7 +1,11 @@
 #include "winnow/workspace.h"
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 #include <algorithm>
-#include <new>
+#include <cstdlib>
 #include <string>
 
 #include "winnow/error.h"
@@ -10,18 +14,24 @@ namespace winnow {
 
 namespace {
 constexpr std::size_t kAlignment = 64;  // a cache line, and the widest vector
-constexpr std::size_t kSmallestBlock = 1U << 20U;
+// Blocks are whole huge pages: packed keys and values of one head take more 4 KB pages than a core's TLB holds.
+constexpr std::size_t kHugePage = 2U << 20U;
 
-std::size_t align_up(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+std::size_t align_up(std::size_t bytes, std::size_t alignment) {
+  const std::size_t aligned = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+  if (aligned < bytes) throw Error("workspace", "size overflow: " + std::to_string(bytes) + " bytes");
+  return aligned;
+}
 
 std::byte* take(std::size_t bytes, int) {
-  try {
-    return static_cast<std::byte*>(::operator new[](bytes, std::align_val_t{kAlignment}));
-  } catch (const std::bad_alloc&) {
-    throw Error("workspace", "out of memory: asked the system for " + std::to_string(bytes) + " bytes");
-  }
+  void* const block = std::aligned_alloc(kHugePage, bytes);
+  if (block == nullptr) throw Error("workspace", "out of memory: asked the system for " + std::to_string(bytes) + " bytes");
+#ifdef MADV_HUGEPAGE
+  madvise(block, bytes, MADV_HUGEPAGE);  // a hint: it may fail
+#endif
+  return static_cast<std::byte*>(block);
 }
-void give_back(std::byte* p, int) { ::operator delete[](p, std::align_val_t{kAlignment}); }
+void give_back(std::byte* p, int) { std::free(p); }
 }  // namespace
 
 Workspace::Workspace(std::size_t initial_bytes) : Workspace(Source{take, give_back, 0}, initial_bytes) {}
@@ -31,14 +41,13 @@ Workspace::Workspace(const Source& source, std::size_t initial_bytes) : source_(
 }
 
 void Workspace::add_block(std::size_t bytes) {
-  const std::size_t size = std::max(align_up(bytes), kSmallestBlock);
+  const std::size_t size = align_up(bytes, kHugePage);
   blocks_.push_back(Block{std::unique_ptr<std::byte[], Free>(source_.take(size, source_.place), Free{source_}), size, 0});
   ++system_allocations_;
 }
 
 void* Workspace::allocate_bytes(std::size_t bytes) {
-  const std::size_t need = align_up(std::max<std::size_t>(bytes, 1));
-  if (need < bytes) throw Error("workspace", "size overflow: " + std::to_string(bytes) + " bytes");
+  const std::size_t need = align_up(bytes, kAlignment);
   while (current_ < blocks_.size() && blocks_[current_].size - blocks_[current_].used < need) ++current_;
   if (current_ == blocks_.size()) add_block(std::max(need, capacity_bytes() / 2));
   Block& block = blocks_[current_];
