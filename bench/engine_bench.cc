@@ -1,6 +1,7 @@
 // The engine on winnow-tiny: seconds per dense step, and the shares of it. Run from the repository's root.
 //   other_share   neither attention nor linear layers; at most 0.15 is the aim
-// Another process on the machine lengthens waits inside the linear layers and so flatters other_share.
+// Waits at the end of a parallel pass count as what its workers did before, so other processes on the machine blur the shares;
+// with one thread (WINNOW_THREADS=1) there are none.
 #include <benchmark/benchmark.h>
 
 #include "winnow/engine.h"
