@@ -27,6 +27,12 @@ struct AttendOptions {
   //   (max of the tile's logits - running max before it) * log2(e) < skip_threshold_log2
   // The first tile of a row is never dropped. -inf: off. Must be <= 0.
   float skip_threshold_log2 = -std::numeric_limits<float>::infinity();
+  // Output for calibration, not written if empty: what the skip test compares with its threshold, for every granule, so that one
+  // dense pass tells what every threshold would skip: exactly the granules with gap < skip_threshold_log2.
+  //   [B, H, ceil(Sq / skip_rows), ceil(Sk / skip_keys)] f32, contiguous: max over the granule's rows of
+  //   (max of the tile's logits - running max before it) * log2(e); +inf where nothing is ever dropped: the first tile, NaN and Inf
+  // Takes a dense plan whose tiles are multiples of the granule.
+  TensorView skip_gaps_log2 = {};
   RowStats stats = {};
   // Executor name, or empty: the environment variable WINNOW_EXECUTOR, else the first that fits.
   std::string_view executor = {};

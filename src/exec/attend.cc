@@ -1,6 +1,7 @@
 // attend(): every check, the choice of an executor, nothing else.
 #include "winnow/attend.h"
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <utility>
@@ -108,12 +109,35 @@ void check_options(const AttendOptions& options, const Place& place) {
   if (place.device == Device::cpu) {
     if (options.stream != nullptr) refuse("stream", "null for memory of the cpu", "a stream");
     if (counts.data != nullptr) refuse("skip_counts", "nothing for memory of the cpu: the result has the counts", counts.describe());
-  } else if (counts.data != nullptr) {
+    return;
+  }
+  if (options.skip_gaps_log2.data != nullptr) refuse("skip_gaps_log2", "nothing for memory of a GPU", options.skip_gaps_log2.describe());
+  if (counts.data != nullptr) {
     if (counts.rank != 1 || counts.size(0) != 2 || counts.dtype != DType::i64 || counts.stride(0) != 1) {
       refuse("skip_counts", "contiguous [2] i64", counts.describe());
     }
     check_memory("skip_counts", counts, place);
   }
+}
+
+// On the CPU.
+void check_skip_gaps(const TilePlan& plan, const TensorView& gaps, const Executor& executor) {
+  if (gaps.data == nullptr && gaps.rank == 0) return;  // not asked for
+  const SkipGranule& unit = executor.granule;
+  const PlanGeometry& g = plan.geometry();
+  if (unit.rows == 0) refuse("skip_gaps_log2", "an executor with skip-softmax", executor.name);
+  if (!plan.is_identity() || g.tile_q % unit.rows != 0 || g.tile_k % unit.keys != 0) {
+    refuse("skip_gaps_log2",
+           "a dense plan with tiles that are multiples of " + text(unit.rows) + " queries and " + text(unit.keys) + " keys",
+           plan.describe());
+  }
+  const TensorView want(static_cast<void*>(nullptr), DType::f32,
+                        {g.B, g.H, (g.Sq + unit.rows - 1) / unit.rows, (g.Sk + unit.keys - 1) / unit.keys});
+  if (gaps.rank != 4 || gaps.shape != want.shape || gaps.dtype != DType::f32 || !gaps.is_contiguous()) {
+    refuse("skip_gaps_log2", want.describe() + " for " + executor.name, gaps.describe());
+  }
+  check_memory("skip_gaps_log2", gaps, {});
+  std::fill_n(gaps.as<float>(), gaps.numel(), std::numeric_limits<float>::infinity());  // of keys that are not valid
 }
 
 Strides token_strides(const TensorView& t) { return {t.stride(0), t.stride(1), t.stride(2)}; }
@@ -145,6 +169,7 @@ AttendArgs to_args(const TensorView& q, const TensorView& k, const TensorView& v
   a.skip_threshold_log2 = options.skip_threshold_log2;
   a.stream = options.stream;
   a.skip_counts = options.skip_counts.as<std::int64_t>();
+  a.skip_gaps_log2 = options.skip_gaps_log2.as<float>();
   return a;
 }
 
@@ -163,6 +188,7 @@ const Executor& prepare(const PlanGeometry& geometry, const TensorView& q, const
 AttendResult attend(const TilePlan& plan, const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& out,
                     const AttendOptions& options, Workspace& ws) {
   const Executor& executor = prepare(plan.geometry(), q, k, v, out, options, {});
+  check_skip_gaps(plan, options.skip_gaps_log2, executor);
   SkipCounts counts;
   if (out.numel() > 0) {
     const Workspace::Scope scope(ws);

@@ -19,6 +19,8 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
 double load(const void* p, DType dtype, std::int64_t i) {
   if (dtype == DType::f32) return static_cast<const float*>(p)[i];
   if (dtype == DType::bf16) return to_f32(static_cast<const bf16*>(p)[i]);
@@ -50,8 +52,9 @@ struct Scratch {
 // One granule of rows of one plan row.
 class Granule {
  public:
-  Granule(const AttendArgs& a, const Scratch& s, std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t rows, std::int64_t width)
-      : a_(a), s_(s), b_(b), h_(h), hk_(h / (a.H / a.Hk)), first_(first), rows_(rows), width_(width) {
+  Granule(const AttendArgs& a, const Scratch& s, std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t rows, std::int64_t width,
+          float* gaps)
+      : a_(a), s_(s), b_(b), h_(h), hk_(h / (a.H / a.Hk)), first_(first), rows_(rows), width_(width), gaps_(gaps) {
     std::fill_n(s_.m, rows, -kInf);
   }
 
@@ -125,7 +128,7 @@ class Granule {
           const std::int64_t end = std::min(begin + part, g.key_begin(b_, tiles[i] + 1));
           for (std::int64_t j = begin; j < end; ++j) append({j, j + 1});
         }
-        if (count_ > before) vote(before, counts);
+        if (count_ > before) vote(before, counts, (std::int64_t{tiles[t]} * g.tile_k + offset) / granule_keys);
       }
     }
   }
@@ -163,11 +166,16 @@ class Granule {
     s_.visited[count_++] = keys;
   }
 
-  // Keeps or takes back what was appended since `before`.
-  void vote(std::int64_t before, SkipCounts& counts) {
+  // Keeps or takes back what was appended since `before`: the granule's unit of keys number `unit`.
+  void vote(std::int64_t before, SkipCounts& counts, std::int64_t unit) {
     constexpr double kLog2E = 1.4426950408889634;
-    bool skip = before > 0 && a_.skip_threshold_log2 > -kInf;
-    for (std::int64_t r = 0; r < rows_; ++r) skip = skip && (maximum(r, before) - s_.m[r]) * kLog2E < a_.skip_threshold_log2;
+    double gap = before > 0 ? -kInf : kInf;
+    for (std::int64_t r = 0; r < rows_ && gap < kInf; ++r) {
+      const double row = (maximum(r, before) - s_.m[r]) * kLog2E;
+      gap = std::isnan(row) ? kInf : std::max(gap, row);
+    }
+    if (gaps_ != nullptr) gaps_[unit] = static_cast<float>(gap);
+    const bool skip = gap < a_.skip_threshold_log2;
     if (a_.skip_threshold_log2 > -kInf) ++counts.tested;
     if (skip) {
       ++counts.skipped;
@@ -180,6 +188,7 @@ class Granule {
   const AttendArgs& a_;
   const Scratch& s_;
   std::int64_t b_, h_, hk_, first_, rows_, width_;
+  float* gaps_;             // [units of keys] of this granule, or null
   std::int64_t count_ = 0;  // keys visited
 };
 
@@ -211,7 +220,9 @@ SkipCounts attend_reference(const AttendArgs& a, SkipGranule granule, Workspace&
     const std::int64_t end = g.query_begin(g.query_tile(row) + 1);
     SkipCounts counts;
     for (std::int64_t first = begin; first < end; first += granule.rows) {
-      Granule rows(a, scratch[worker], b, h, first, std::min<std::int64_t>(granule.rows, end - first), width);
+      float* gaps = a.skip_gaps_log2;
+      if (gaps != nullptr) gaps += ((b * a.H + h) * ceil_div(a.Sq, granule.rows) + first / granule.rows) * ceil_div(a.Sk, granule.keys);
+      Granule rows(a, scratch[worker], b, h, first, std::min<std::int64_t>(granule.rows, end - first), width, gaps);
       rows.visit_lists(row, granule, counts);
       if (means) rows.visit_means(row);
       rows.finish();

@@ -167,6 +167,42 @@ TEST(Semantics, SkipTestMatchesTheDefinition) {
   }
 }
 
+TEST(Semantics, OnePassTellsWhatEveryThresholdSkips) {
+  const Shape shape = {.B = 2, .H = 4, .Hk = 2, .Sq = 700, .Sk = 1300, .D = 40};
+  for (const DType dtype : kDtypes) {
+    Problem problem(shape, dtype);
+    problem.options.scale = 0.25F;
+    put(problem.k.view, 500 * 2 * shape.D, kInf);  // a granule that is never skipped
+    const TilePlan plan = dense(shape);
+    std::vector<const Executor*> all = executors_for(dtype);
+    for (const Executor& e : executor_records()) {
+      if (e.only_by_name) all.push_back(&e);
+    }
+    for (const Executor* e : all) {
+      const auto blocks = [](std::int64_t n, int unit) { return (n + unit - 1) / unit; };
+      const Tensor gaps(DType::f32, {shape.B, shape.H, blocks(shape.Sq, e->granule.rows), blocks(shape.Sk, e->granule.keys)});
+      const Outcome plain = problem.run(e->name, plan);
+      problem.options.skip_gaps_log2 = gaps;
+      EXPECT_TRUE(same_bits(problem.run(e->name, plan), plain)) << e->name;
+      problem.options.skip_gaps_log2 = {};
+      std::int64_t last = -1;
+      for (const float threshold : {-20.0F, -8.0F, -4.0F, -2.0F, -0.5F, 0.0F}) {
+        problem.options.skip_threshold_log2 = threshold;
+        const Outcome got = problem.run(e->name, plan);
+        const std::span<const float> all_gaps(gaps.as<float>(), static_cast<std::size_t>(gaps.numel()));
+        EXPECT_EQ(got.counts.tested, gaps.numel()) << e->name;
+        EXPECT_EQ(got.counts.skipped, std::ranges::count_if(all_gaps, [&](float gap) { return gap < threshold; }))
+            << e->name << " " << threshold;
+        EXPECT_GE(got.counts.skipped, last);
+        last = got.counts.skipped;
+      }
+      EXPECT_GT(last, 0);
+      EXPECT_LT(last, gaps.numel());
+      problem.options.skip_threshold_log2 = -kInf;
+    }
+  }
+}
+
 TEST(Semantics, SkippingNothingIsBitwiseNoTest) {
   const Shape shape = {.Sq = 300, .Sk = 1300, .D = 64};
   for (const DType dtype : kDtypes) {

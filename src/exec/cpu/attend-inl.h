@@ -147,8 +147,8 @@ class TaskRunner {
     std::int64_t u = tile * ((task_.tile_k + kUnitKeys - 1) / kUnitKeys);
     for (int done = 0; done < in_tile; done += kUnitKeys, ++u) {
       const std::int64_t offset = u * products_.unit_bytes();
-      push({task_.units.k + offset, task_.units.v + offset, least(kUnitKeys, in_tile - done), task_.test_skip && task_.unit_finite[u] != 0,
-            nullptr});
+      const bool may_skip = (task_.test_skip || task_.skip_gaps_log2 != nullptr) && task_.unit_finite[u] != 0;
+      push({task_.units.k + offset, task_.units.v + offset, least(kUnitKeys, in_tile - done), may_skip, nullptr});
     }
   }
 
@@ -229,6 +229,7 @@ class TaskRunner {
     V top[kVectors];
     for (int j = 0; j < kVectors; ++j) top[j] = mul(maximum(scores_of(step, j), step.unit.keys), c);
     const bool first = !started_[step.block];
+    if (task_.skip_gaps_log2 != nullptr && step.unit.bias_log2 == nullptr) store_gap(step, first, top);
     if (task_.test_skip && step.unit.bias_log2 == nullptr) {
       ++task_.tested;
       if (!first && step.unit.may_skip && products_.finite_queries(step.block) && vote(step.block, top)) {
@@ -273,6 +274,21 @@ class TaskRunner {
       if (!all_less(gap, set(task_.skip_threshold_log2), least(lanes, kLanes))) return false;
     }
     return true;
+  }
+
+  // The threshold below which vote() keeps the unit.
+  void store_gap(const Step& step, bool first, const V top[kVectors]) {
+    float largest = first || !step.unit.may_skip || !products_.finite_queries(step.block) ? kInfinity : -kInfinity;
+    for (int j = 0; j < kVectors; ++j) {
+      alignas(64) float gap[kLanes];
+      store(gap, sub(top[j], load(state(top_, step.block, j))));
+      const int lanes = least(task_.rows - step.block * kBlock - j * kLanes, kLanes);
+      for (int i = 0; i < lanes; ++i) {
+        if (!(gap[i] <= largest)) largest = gap[i] == gap[i] ? gap[i] : kInfinity;
+      }
+    }
+    const std::int64_t unit = (step.unit.k - task_.units.k) / products_.unit_bytes();
+    task_.skip_gaps_log2[step.block * task_.gaps_per_block + unit] = largest;
   }
 
   void raise_maximum(int block, bool first, const V top[kVectors]) {

@@ -328,6 +328,11 @@ class Call {
     if (means_) list_means(task, thread, head.b, item.row);
     task.test_skip = a_.skip_threshold_log2 > -kInfinity;
     task.skip_threshold_log2 = a_.skip_threshold_log2;
+    if (a_.skip_gaps_log2 != nullptr) {
+      task.gaps_per_block = units_;
+      const std::int64_t blocks = ceil_div(a_.Sq, kernels_.block);
+      task.skip_gaps_log2 = a_.skip_gaps_log2 + ((head.b * a_.H + h) * blocks + token / kernels_.block) * units_;
+    }
     task.scratch = thread.kernel;
     const std::int64_t first = tokens == nullptr ? item.position : 0;
     const std::int64_t out = head.b * a_.out_strides.batch + first * a_.out_strides.token + h * a_.out_strides.head;

@@ -65,6 +65,8 @@ struct RowTask {
 
   bool test_skip = false;
   float skip_threshold_log2 = 0.0F;
+  float* skip_gaps_log2 = nullptr;  // [blocks, units] or null
+  std::int64_t gaps_per_block = 0;
 
   unsigned char* scratch = nullptr;  // of this thread
   void* out = nullptr;               // [rows, D]
