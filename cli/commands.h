@@ -14,6 +14,7 @@ void add_capture(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);
 void add_attend(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
+void add_calibrate(CLI::App& app, Action& action);
 void add_config(CLI::App& app, Action& action);
 
 }  // namespace winnow::cli

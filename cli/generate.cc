@@ -86,6 +86,7 @@ class Generation {
     check_generate_flags(flags_);
     options_ = generate_options(flags_);
     settings_ = attention_settings(flags_, notes_);
+    for (report::Setting& setting : settings_) setting.attention = with_model_calibration(setting.attention, flags_.model);
     options_.attention = settings_.front().attention;
     options_.cache = settings_.front().cache;
     if (!flags_.dry_run) check_outputs(flags_, settings_);

@@ -67,6 +67,7 @@ int run(int argc, char** argv) {
   winnow::cli::add_attend(app, action);
   winnow::cli::add_compare(app, action);
   winnow::cli::add_info(app, action);
+  winnow::cli::add_calibrate(app, action);
   winnow::cli::add_config(app, action);
   if (argc > 1 && is_unknown_subcommand(app, argv[1])) return kUsage;
   std::ostringstream text;

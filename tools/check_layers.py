@@ -23,7 +23,7 @@ MAY_INCLUDE = {
     "media": {"core"},
     "calib": {"core", "plan", "prep", "select", "exec", "metrics"},
     "comm": {"core", "exec"},
-    "run": {"core", "plan", "prep", "select", "exec", "steps"},
+    "run": {"core", "plan", "prep", "select", "exec", "steps", "calib"},
     "dit": ALL_STAGES | {"media"},
     "report": ALL_STAGES | {"media", "dit"},
     # Front doors reach the stages through the public headers.

@@ -3,9 +3,11 @@
 //   static constexpr const char* kName       its name in configurations and on the command line
 //   void validate() const                    throws Error naming the key, what was expected and what was found
 //   static void options(self, visit)         calls visit(key, value) for every option: its configuration keys, in order
+//   void complete()                          optional: fills in defaults that depend on which keys were given
 // and, if it selects tiles, an overload of select() (winnow/select.h).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -34,12 +36,22 @@ struct Dense {
 // In-kernel skipping of tiles whose softmax weights would all be tiny, on the dense plan.
 struct SkipSoftmax {
   static constexpr const char* kName = "skip_softmax";
-  // Natural units: a tile is dropped when exp(tile max - running max) < threshold for all rows of a granule. In [0,1); 0 = off.
-  float threshold = 1e-3F;
+  static constexpr float kDefaultThreshold = 1e-3F;
+  // A tile is dropped when exp(tile max - running max) < threshold for all rows of a granule. Directly, in [0,1) with 0 = off, or
+  // as min(a exp(b target_sparsity) / Sk, 1) from a calibration. At most one of the two is set; neither: kDefaultThreshold.
+  std::optional<float> threshold = std::nullopt;
+  std::optional<float> target_sparsity = std::nullopt;  // in (0,1): share of the tiles to drop
+  // Of target_sparsity: a calibration file or a model directory (docs/calibration.md). Empty: the engine takes its model's own.
+  std::string calibration = {};
   void validate() const;
+  void complete() {
+    if (!threshold && !target_sparsity) threshold = kDefaultThreshold;
+  }
   template <class Self, class Visit>
   static void options(Self& self, Visit&& visit) {
     visit("threshold", self.threshold);
+    visit("target_sparsity", self.target_sparsity);
+    visit("calibration", self.calibration);
   }
 };
 

@@ -35,6 +35,11 @@ std::string to_json(const AttentionConfig& config);  // every key, one line
 // contradicts itself or does not fit q and k.
 PlanSpec plan_spec(const AttentionConfig& config, const StepContext& context, const TensorView& q, const TensorView& k);
 
+// For skip_softmax with target_sparsity and a model: names the model directory's own calibration if the configuration names none,
+// checks that the calibration covers the model's experts and the target, and tells `diagnostics` if it was made for another
+// model. Other configurations come back unchanged. Throws Error.
+AttentionConfig with_model_calibration(AttentionConfig config, const std::string& model_directory, const Diagnostics& diagnostics = {});
+
 struct CallReport {
   DenseReason reason = DenseReason::none;  // none: ran sparse
   double density = 1.0;                    // FLOP-weighted; skip-softmax counts (QK + kept PV) / 2

@@ -148,6 +148,7 @@ bool all_finite(const TensorView& view) {
 }  // namespace
 
 struct Engine::Impl {
+  std::string directory;
   dit::ModelConfig config;
   dit::LinearContext linear;
   std::vector<dit::Transformer> experts;
@@ -155,7 +156,8 @@ struct Engine::Impl {
   std::optional<dit::BlockDctCodec> codec;
   Workspace ws;
 
-  Impl(const std::string& directory, const EngineOptions& options) : config(dit::load_model_config(directory)) {
+  Impl(const std::string& model_directory, const EngineOptions& options)
+      : directory(model_directory), config(dit::load_model_config(directory)) {
     const auto start = Clock::now();
     const int count = config.index.two_experts() ? 2 : 1;
     if (config.text.runnable) words.emplace(directory + "/text_encoder", config.text);
@@ -221,13 +223,13 @@ namespace {
 class Run {
  public:
   Run(Workspace& ws, const std::vector<dit::Transformer>& experts, const dit::LinearContext& linear, const GenerateOptions& options,
-      const Plan& plan, const dit::TextRows& text, Tensor latents)
+      AttentionConfig attention, const Plan& plan, const dit::TextRows& text, Tensor latents)
       : ws_(ws),
         experts_(experts),
         linear_(linear),
         options_(options),
         plan_(plan),
-        session_(options.attention, options.diagnostics),
+        session_(std::move(attention), options.diagnostics),
         cache_(options.cache, options.diagnostics),
         sampler_(plan.schedule, static_cast<std::size_t>(plan.elements())),
         rope_(dit::make_rope(experts[0].config(), plan.grid)),
@@ -408,7 +410,8 @@ GenerateResult Engine::Impl::generate(const GenerateOptions& options) {
   const Plan plan = make_plan(config, options);
   const dit::TextRows text = text_rows(options, plan.guided);
   ws.reset();
-  Run run(ws, experts, linear, options, plan, text, start_latents(options, plan));
+  AttentionConfig attention = with_model_calibration(options.attention, directory, options.diagnostics);
+  Run run(ws, experts, linear, options, std::move(attention), plan, text, start_latents(options, plan));
   run.denoise();
   GenerateResult result;
   result.report = std::move(run.report());

@@ -6,7 +6,6 @@
 #include <initializer_list>
 #include <utility>
 
-#include "core/env.h"
 #include "core/overlap.h"
 #include "exec/attend_args.h"
 #include "exec/cuda/executors.h"
@@ -126,9 +125,9 @@ void check_skip_gaps(const TilePlan& plan, const TensorView& gaps, const Executo
   const SkipGranule& unit = executor.granule;
   const PlanGeometry& g = plan.geometry();
   if (unit.rows == 0) refuse("skip_gaps_log2", "an executor with skip-softmax", executor.name);
-  if (!plan.is_identity() || g.tile_q % unit.rows != 0 || g.tile_k % unit.keys != 0) {
+  if (!plan.is_identity() || g.query_layout || g.key_layout || g.tile_q % unit.rows != 0 || g.tile_k % unit.keys != 0) {
     refuse("skip_gaps_log2",
-           "a dense plan with tiles that are multiples of " + text(unit.rows) + " queries and " + text(unit.keys) + " keys",
+           "a dense plan without layouts, with tiles that are multiples of " + text(unit.rows) + " queries and " + text(unit.keys) + " keys",
            plan.describe());
   }
   const TensorView want(static_cast<void*>(nullptr), DType::f32,
@@ -179,8 +178,7 @@ const Executor& prepare(const PlanGeometry& geometry, const TensorView& q, const
   check_inputs(geometry, q, k, v, place);
   check_outputs(q, k, v, out, options.stats, place);
   check_options(options, place);
-  const std::string forced = options.executor.empty() ? env::executor() : std::string(options.executor);
-  return choose_executor(forced, options.executor.empty() ? "WINNOW_EXECUTOR" : "executor", q.dtype, q.size(3), place);
+  return executor_for(options.executor, q.dtype, q.size(3), place);
 }
 
 }  // namespace

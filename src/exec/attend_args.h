@@ -51,7 +51,7 @@ struct AttendArgs {
 
   void* stream = nullptr;               // of a call on a GPU
   std::int64_t* skip_counts = nullptr;  // [2] in device memory, or null
-  float* skip_gaps_log2 = nullptr;   // [B, H, ceil(Sq / granule rows), ceil(Sk / granule keys)], contiguous; may be null
+  float* skip_gaps_log2 = nullptr;      // [B, H, ceil(Sq / granule rows), ceil(Sk / granule keys)], contiguous; may be null
 };
 
 // Skip-softmax bookkeeping, in (granule x unit of keys).

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/env.h"
 #include "device/cpu/features.h"
 #include "exec/cpu/attend_cpu.h"
 #include "exec/cuda/executors.h"
@@ -149,6 +150,11 @@ const Executor& choose_executor(std::string_view name, const char* source, DType
   if (name.empty()) throw Error("attend", "executor: none takes these inputs" + reasons);
   if (!reasons.empty()) throw Error("attend", std::string(source) + ": " + reasons.substr(2) + "; the executors are " + names);
   throw Error("attend", std::string(source) + ": expected one of " + names + ", got \"" + std::string(name) + "\"");
+}
+
+const Executor& executor_for(std::string_view name, DType dtype, std::int64_t head_dim, const Place& place) {
+  if (!name.empty()) return choose_executor(name, "executor", dtype, head_dim, place);
+  return choose_executor(env::executor(), "WINNOW_EXECUTOR", dtype, head_dim, place);
 }
 
 std::vector<ExecutorInfo> executors() {

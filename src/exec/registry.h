@@ -38,6 +38,9 @@ struct Place {
   bool operator==(const Place&) const = default;
 };
 
+// The executor of that name, or if it is empty of the environment variable WINNOW_EXECUTOR, else the first that fits.
+const Executor& executor_for(std::string_view name, DType dtype, std::int64_t head_dim, const Place& place = {});
+
 // The executor of that name, or if it is empty the first one that is available and takes the inputs. `source` says in the
 // error message where the name came from. Throws Error if there is none.
 const Executor& choose_executor(std::string_view name, const char* source, DType dtype, std::int64_t head_dim, const Place& place = {});

@@ -168,11 +168,11 @@ TEST(Semantics, SkipTestMatchesTheDefinition) {
 }
 
 TEST(Semantics, OnePassTellsWhatEveryThresholdSkips) {
-  const Shape shape = {.B = 2, .H = 4, .Hk = 2, .Sq = 700, .Sk = 1300, .D = 40};
+  const Shape shape = {.B = 2, .H = 2, .Hk = 1, .Sq = 300, .Sk = 700, .D = 40};
   for (const DType dtype : kDtypes) {
     Problem problem(shape, dtype);
     problem.options.scale = 0.25F;
-    put(problem.k.view, 500 * 2 * shape.D, kInf);  // a granule that is never skipped
+    put(problem.k.view, 500 * shape.D, kInf);  // a granule that is never skipped
     const TilePlan plan = dense(shape);
     std::vector<const Executor*> all = executors_for(dtype);
     for (const Executor& e : executor_records()) {
@@ -186,7 +186,7 @@ TEST(Semantics, OnePassTellsWhatEveryThresholdSkips) {
       EXPECT_TRUE(same_bits(problem.run(e->name, plan), plain)) << e->name;
       problem.options.skip_gaps_log2 = {};
       std::int64_t last = -1;
-      for (const float threshold : {-20.0F, -8.0F, -4.0F, -2.0F, -0.5F, 0.0F}) {
+      for (const float threshold : {-8.0F, -2.0F, 0.0F}) {
         problem.options.skip_threshold_log2 = threshold;
         const Outcome got = problem.run(e->name, plan);
         const std::span<const float> all_gaps(gaps.as<float>(), static_cast<std::size_t>(gaps.numel()));

@@ -12,11 +12,6 @@ namespace winnow {
 
 namespace {
 
-void refuse_target_sparsity(KeyReader& keys) {
-  if (keys.find("target_sparsity") == nullptr) return;
-  throw Error("config", "target_sparsity: needs a skip-softmax calibration of this model, and there is none; give threshold instead");
-}
-
 // The keys that every method shares.
 template <class Config, class Visit>
 void shared_options(Config& config, Visit&& visit) {
@@ -67,12 +62,7 @@ AttentionConfig from_json(const nlohmann::json& object) {
   AttentionConfig config;
   config.method = *method;
   const auto read = [&](const char* key, auto& value) { keys.read(key, value); };
-  std::visit(
-      [&]<class Options>(Options& options) {
-        Options::options(options, read);
-        if constexpr (std::is_same_v<Options, SkipSoftmax>) refuse_target_sparsity(keys);
-      },
-      config.method);
+  std::visit([&]<class Options>(Options& options) { Options::options(options, read); }, config.method);
   shared_options(config, read);
   keys.finish("method " + name);
   return config;
@@ -81,9 +71,14 @@ AttentionConfig from_json(const nlohmann::json& object) {
 }  // namespace
 
 void SkipSoftmax::validate() const {
-  if (!(threshold >= 0.0F && threshold < 1.0F)) {
-    throw Error("config", "threshold: expected a number in [0,1), got " + std::to_string(threshold));
+  if (threshold && target_sparsity) throw Error("config", "threshold: expected this or target_sparsity, got both");
+  if (threshold && !(*threshold >= 0.0F && *threshold < 1.0F)) {
+    throw Error("config", "threshold: expected a number in [0,1), got " + std::to_string(*threshold));
   }
+  if (target_sparsity && !(*target_sparsity > 0.0F && *target_sparsity < 1.0F)) {
+    throw Error("config", "target_sparsity: expected a number in (0,1), got " + std::to_string(*target_sparsity));
+  }
+  if (!calibration.empty() && !target_sparsity) throw Error("config", "calibration: expected with target_sparsity, got it alone");
 }
 
 void FixedPlan::validate() const {
@@ -108,6 +103,11 @@ AttentionConfig parse_attention_config(std::string_view name_file_or_json) {
   } else {
     config = from_json(std::get<nlohmann::json>(given));
   }
+  std::visit(
+      []<class Options>(Options& options) {
+        if constexpr (requires { options.complete(); }) options.complete();
+      },
+      config.method);
   config.validate();
   return config;
 }
@@ -115,7 +115,13 @@ AttentionConfig parse_attention_config(std::string_view name_file_or_json) {
 std::string to_json(const AttentionConfig& config) {
   nlohmann::ordered_json out;
   out["method"] = config.method_name();
-  const auto write = [&](const char* key, const auto& value) { out[key] = json_value(value); };
+  const auto write = [&]<class Value>(const char* key, const Value& value) {
+    if constexpr (std::is_same_v<Value, std::optional<float>>) {
+      if (value) out[key] = json_value(*value);  // one of several keys that exclude each other
+    } else {
+      out[key] = json_value(value);
+    }
+  };
   std::visit([&]<class Options>(const Options& options) { Options::options(options, write); }, config.method);
   shared_options(config, write);
   return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

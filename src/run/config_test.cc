@@ -55,8 +55,10 @@ TEST(Config, PublishedSnippetsAreAcceptedVerbatim) {
   EXPECT_EQ(subblock.gate.skip_first_layers, 0);
   EXPECT_EQ(subblock.gate.min_seq_len, 4096);
   EXPECT_EQ(std::get<SubBlock>(parse_attention_config(R"({"sparsity": 0.85})").method).sparsity, 0.85F);
-  EXPECT_THAT(error_of(R"({"method":"skip_softmax","target_sparsity":0.5,"disabled_until_timestep":0.8})"),
-              AllOf(HasSubstr("target_sparsity"), HasSubstr("calibration")));
+  const AttentionConfig target = parse_attention_config(R"({"method":"skip_softmax","target_sparsity":0.5,"disabled_until_timestep":0.8})");
+  EXPECT_EQ(std::get<SkipSoftmax>(target.method).target_sparsity, 0.5F);
+  EXPECT_FALSE(std::get<SkipSoftmax>(target.method).threshold.has_value());
+  EXPECT_EQ(target.gate.disabled_until_timestep, 0.8);
 }
 
 TEST(Config, AnObjectWithoutAMethodIsTheOnlyOneThatTakesItsKeys) {
@@ -88,6 +90,7 @@ TEST(Config, ToJsonPrintsEveryKeyAndReadsBack) {
   for (const char* text : {R"({"method":"dense"})", R"({"method":"mean_pool","cdf":0.7,"disabled_until_timestep":0.8})",
                            R"({"method":"mean_pool","density":0.25})", R"({"method":"subblock","sparsity":0.9,"budgets":"a.json"})",
                            R"({"method":"oracle","cdf":0.95})", R"({"method":"skip_softmax","threshold":1e-4,"min_seq_len":5})",
+                           R"({"method":"skip_softmax"})", R"({"method":"skip_softmax","target_sparsity":0.25,"calibration":"a b.json"})",
                            R"({"method":"plan","path":"x \"y\""})"}) {
     const std::string json = to_json(parse_attention_config(text));
     EXPECT_EQ(to_json(parse_attention_config(json)), json);
@@ -179,6 +182,11 @@ TEST(Config, WrongValuesNameTheirKey) {
       {"density", R"({"method":"oracle","density":2})"},
       {"threshold", R"({"method":"skip_softmax","threshold":1})"},
       {"threshold", R"({"method":"skip_softmax","threshold":-1e-3})"},
+      {"threshold", R"({"method":"skip_softmax","threshold":1e-3,"target_sparsity":0.5})"},
+      {"target_sparsity", R"({"method":"skip_softmax","target_sparsity":0})"},
+      {"target_sparsity", R"({"method":"skip_softmax","target_sparsity":1})"},
+      {"calibration", R"({"method":"skip_softmax","threshold":1e-3,"calibration":"x.json"})"},
+      {"calibration", R"({"method":"skip_softmax","calibration":"x.json"})"},
       {"path", R"({"method":"plan","path":7})"},
       {"path", R"({"method":"plan"})"},
       {"skip_first_steps", R"({"method":"dense","skip_first_steps":-1})"},

@@ -7,8 +7,10 @@
 #include <span>
 #include <utility>
 
+#include "exec/registry.h"
 #include "run/layouts.h"
 #include "run/methods.h"
+#include "run/skip_target.h"
 #include "select/budgets.h"
 #include "steps/gate.h"
 #include "winnow/error.h"
@@ -98,6 +100,7 @@ struct AttentionSession::Impl {
   SessionTotals totals;
   std::optional<TilePlan> fixed;  // of FixedPlan
   std::optional<HeadBudgets> budgets;
+  std::optional<SkipTarget> skip;  // of SkipSoftmax
   LayoutCache layouts;
   bool told_missing_timestep = false;
   bool told_unknown_positions = false;
@@ -153,6 +156,7 @@ AttentionSession::AttentionSession(AttentionConfig config, Diagnostics diagnosti
   config.validate();
   check_executor(config);
   if (const auto* plan = std::get_if<FixedPlan>(&config.method)) impl_->fixed = TilePlan::load(plan->path);
+  if (const auto* skip = std::get_if<SkipSoftmax>(&config.method)) impl_->skip.emplace(*skip, diagnostics);
   impl_->budgets = load_budgets(config.method);
   impl_->config = std::move(config);
   impl_->diagnostics = std::move(diagnostics);
@@ -166,6 +170,7 @@ void AttentionSession::reset() {
   impl_->totals = {};
   impl_->told_missing_timestep = false;
   impl_->told_unknown_positions = false;
+  if (impl_->skip) impl_->skip->reset();
 }
 
 CallReport AttentionSession::attend(const StepContext& context, const TensorView& q, const TensorView& k, const TensorView& v,
@@ -183,6 +188,7 @@ CallReport AttentionSession::attend(const StepContext& context, const TensorView
   if (impl_->budgets) spec.keep = impl_->budgets->of_layer(context.layer, sizes.H);
   const CallSequences sequences = call_sequences(context, sizes.Sq, sizes.Sk);
   report.reason = dense_reason(impl_->config, context, sequences);
+  if (report.reason == DenseReason::none && impl_->skip) report.reason = impl_->skip->dense_reason(context);
   if (report.reason == DenseReason::none) report.reason = impl_->check_positions(sequences.queries);
   impl_->tell(report.reason);
   impl_->set_layouts(spec, context, sequences, report.reason);
@@ -204,8 +210,11 @@ CallReport AttentionSession::attend(const StepContext& context, const TensorView
   if (call.executor.empty()) call.executor = impl_->config.executor;
   if (report.reason != DenseReason::none) {
     call.skip_threshold_log2 = -std::numeric_limits<float>::infinity();
-  } else if (const auto* skip = std::get_if<SkipSoftmax>(&impl_->config.method)) {
-    call.skip_threshold_log2 = std::log2(skip->threshold);
+  } else if (impl_->skip) {
+    const Executor& executor = executor_for(call.executor, q.dtype, q.size(3));
+    const std::int64_t keys = context.documents.empty() ? plan->geometry().keys(0) : longest(context.documents);
+    call.skip_threshold_log2 = impl_->skip->threshold_log2(context, keys, executor, impl_->diagnostics);
+    call.executor = executor.name;
   }
   const AttendResult result = winnow::attend(*plan, q, k, v, out, call, ws);
   const auto attended = Clock::now();

@@ -321,6 +321,92 @@ TEST(Session, SkipSoftmaxCountsHalfOfWhatItDrops) {
   EXPECT_EQ(call.run(gated, {}, {.skip_threshold_log2 = -1.0F}).density, 1.0);  // a dense call skips nothing
 }
 
+// Writes a calibration for the reference executor: granules of 128 x 64, targets 0.1 to 0.5.
+std::string calibration_file(const std::string& name, int rows, double a) {
+  const auto path = std::filesystem::temp_directory_path() / ("winnow_" + name + "_" + std::to_string(::getpid()) + ".json");
+  std::ofstream(path)
+      << R"({"format":"winnow.skip_softmax_calibration","version":1,"model":"","tokens":512,"executor":{"name":"made up","rows":)" << rows
+      << R"(,"keys":64,"order":"ascending"},"experts":{"high":{"a":)" << a
+      << R"(,"b":2,"r2":0.99,"lowest_sparsity":0.1,"highest_sparsity":0.5}}})";
+  return path.string();
+}
+
+TEST(Session, TargetSparsityIsTheThresholdOfItsCalibration) {
+  const std::string path = calibration_file("target", 128, 1.5);
+  Call call(512, 512, 1);
+  AttentionSession direct(config_of(SkipSoftmax{.threshold = static_cast<float>(1.5 * std::exp(2.0 * 0.25) / 512.0)}));
+  AttentionSession target(config_of(SkipSoftmax{.target_sparsity = 0.25F, .calibration = path}));
+  const CallReport want = call.run(direct, {}, {.executor = "reference"});
+  const std::vector<float> result = call.result();
+  EXPECT_DOUBLE_EQ(call.run(target, {}, {.executor = "reference"}).density, want.density);
+  EXPECT_EQ(call.result(), result);
+  StepContext low;
+  low.expert = 1;
+  EXPECT_THROW(call.run(target, low, {.executor = "reference"}), Error);                                        // not calibrated
+  EXPECT_THROW(AttentionSession(config_of(SkipSoftmax{.target_sparsity = 0.6F, .calibration = path})), Error);  // outside of the range
+  EXPECT_THROW(AttentionSession(config_of(SkipSoftmax{.target_sparsity = 0.25F})), Error);                      // no calibration
+  std::filesystem::remove(path);
+}
+
+TEST(Session, CalibrationsOfOtherGranulesAreRefused) {
+  const std::string path = calibration_file("granule", 64, 1.5);
+  Call call(512, 512, 1);
+  AttentionSession session(config_of(SkipSoftmax{.target_sparsity = 0.25F, .calibration = path}));
+  try {
+    call.run(session, {}, {.executor = "reference"});
+    ADD_FAILURE() << "a calibration of another granule was used";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("128 x 64"), HasSubstr("64 x 64"), HasSubstr("made up")));
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(Session, FactorsBeyondTheSequenceAreClampedAndTold) {
+  const std::string path = calibration_file("clamp", 128, 1e6);
+  std::vector<std::string> codes;
+  AttentionSession session(config_of(SkipSoftmax{.target_sparsity = 0.25F, .calibration = path}),
+                           [&](const Diagnostic& d) { codes.emplace_back(d.code); });
+  Call call(512, 512, 1);
+  call.run(session, {}, {.executor = "reference"});
+  call.run(session, {}, {.executor = "reference"});
+  EXPECT_THAT(codes, testing::ElementsAre("skip_softmax.clamped"));
+  std::filesystem::remove(path);
+}
+
+TEST(Session, ModelOptCalibrationsStateNoGranularityAndKeepTheirLayersDense) {
+  const auto path = std::filesystem::temp_directory_path() / ("winnow_modelopt_" + std::to_string(::getpid()) + ".json");
+  std::ofstream(path)
+      << R"({"sparse_attention_config":{"config_groups":{"group_0":{"algorithm":"skip_softmax","ignore":["blocks.2.attn1"],)"
+         R"("initial_disabled_steps":1,"threshold_scale_factor":{"prefill":{"a":1.5,"b":2}}}}}})";
+  std::vector<std::string> codes;
+  AttentionSession session(config_of(SkipSoftmax{.target_sparsity = 0.25F, .calibration = path.string()}),
+                           [&](const Diagnostic& d) { codes.emplace_back(d.code); });
+  EXPECT_THAT(codes, testing::ElementsAre("calibration.no_granularity"));
+  Call call(200, 200, 1);
+  StepContext context;
+  EXPECT_EQ(call.run(session, context).reason, DenseReason::skip_first_steps);
+  context.step = 1;
+  context.layer = 2;
+  EXPECT_EQ(call.run(session, context).reason, DenseReason::dense_layers);
+  context.layer = 3;
+  EXPECT_EQ(call.run(session, context).reason, DenseReason::none);
+  std::filesystem::remove(path);
+}
+
+// "Threshold set to 0" means off: dense, and no test at all.
+TEST(Session, ThresholdZeroIsOff) {
+  Call call(200, 200, 1);
+  AttentionSession session(parse_attention_config(R"({"method":"skip_softmax","threshold":0})"));
+  EXPECT_EQ(call.run(session).reason, DenseReason::requested);
+}
+
+// "No context is set": a default context is a valid one.
+TEST(Session, NoContextIsAValidContext) {
+  Call call(200, 200, 1);
+  AttentionSession session(config_of(MeanPool{}));
+  EXPECT_EQ(call.run(session, StepContext{}).reason, DenseReason::none);
+}
+
 TEST(Session, OracleAndCallersExecutor) {
   AttentionSession session(config_of(Oracle{.density = 0.5F}));
   Call call(512, 512);

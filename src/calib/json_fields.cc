@@ -1,0 +1,73 @@
+#include "calib/json_fields.h"
+
+#include <array>
+#include <cstdio>
+
+#include "winnow/error.h"
+
+namespace winnow {
+
+namespace {
+
+std::string shown(double x) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%g", x);
+  return text.data();
+}
+
+}  // namespace
+
+JsonFields::JsonFields(const nlohmann::json& object, std::string operation, std::string name)
+    : object_(object), operation_(std::move(operation)), name_(std::move(name)) {
+  if (!object.is_object()) throw Error(operation_, name_ + ": expected an object, got " + object.dump(-1, ' ', true).substr(0, 60));
+}
+
+void JsonFields::fail(const std::string& key, const std::string& expected, const nlohmann::json& found) const {
+  throw Error(operation_, name_ + ": " + key + ": expected " + expected + ", got " + found.dump(-1, ' ', true).substr(0, 60));
+}
+
+const nlohmann::json& JsonFields::value(const char* key) {
+  known_.insert(key);
+  const auto found = object_.find(key);
+  if (found == object_.end()) throw Error(operation_, name_ + ": expected the key \"" + key + "\"");
+  return *found;
+}
+
+double JsonFields::number(const char* key, double low, double high) {
+  const nlohmann::json& found = value(key);
+  if (!found.is_number() || !(found.get<double>() >= low && found.get<double>() <= high)) {
+    fail(key, "a number from " + shown(low) + " to " + shown(high), found);
+  }
+  return found.get<double>();
+}
+
+std::int64_t JsonFields::integer(const char* key, std::int64_t low, std::int64_t high) {
+  const nlohmann::json& found = value(key);
+  // Anything beyond 2^62 is refused before it can wrap around.
+  if (!found.is_number_integer() || found.get<double>() > 4e18 || found.get<std::int64_t>() < low || found.get<std::int64_t>() > high) {
+    fail(key, "an integer from " + std::to_string(low) + " to " + std::to_string(high), found);
+  }
+  return found.get<std::int64_t>();
+}
+
+std::string JsonFields::text(const char* key) {
+  const nlohmann::json& found = value(key);
+  if (!found.is_string()) fail(key, "a string", found);
+  return found.get<std::string>();
+}
+
+JsonFields JsonFields::object(const char* key) { return {value(key), operation_, name_ + ": " + key}; }
+
+std::vector<std::string> JsonFields::keys() const {
+  std::vector<std::string> names;
+  for (const auto& [key, value] : object_.items()) names.push_back(key);
+  return names;
+}
+
+void JsonFields::finish() const {
+  for (const std::string& key : keys()) {
+    if (!known_.contains(key)) throw Error(operation_, name_ + ": unknown key \"" + key + "\"");
+  }
+}
+
+}  // namespace winnow

@@ -1,0 +1,23 @@
+// Calibrating skip-softmax on a model: dense runs whose attention calls tell what every threshold would skip.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "calib/skip_softmax.h"
+#include "report/comparison.h"
+#include "winnow/engine.h"
+
+namespace winnow::report {
+
+struct SkipSoftmaxRun {
+  SkipCalibration calibration;
+  std::vector<SkipGaps> gaps;  // per expert
+};
+
+// Runs options once per prompt (with options.prompt_embeds: once, as it is), dense, with both guidance branches, and fits every
+// expert that has a call. options.attention names the executor. Throws Error, also if an expert has too little to skip; Cancelled.
+SkipSoftmaxRun calibrate_skip_softmax(const Generate& generate, GenerateOptions options, const std::vector<std::string>& prompts,
+                                      const std::string& model_directory);
+
+}  // namespace winnow::report
