@@ -68,6 +68,9 @@ void calibrate_skip_softmax(CalibrateFlags flags) {
     throw CLI::RequiredError("--prompt, --prompts or --prompt-embeds");
   }
   check_device(flags.run);
+  GenerateOptions options = generate_options(flags.run);
+  options.attention.executor = flags.executor;
+  const std::vector<std::string> prompts = prompts_of(flags);
   const fs::path own = fs::path(flags.run.model) / "calibration" / "skip-softmax.json";
   const std::string output = flags.output.empty() ? own.string() : flags.output;
   if (flags.output.empty() && fs::is_directory(flags.run.model)) {
@@ -75,9 +78,6 @@ void calibrate_skip_softmax(CalibrateFlags flags) {
     fs::create_directory(own.parent_path(), ignored);
   }
   check_writable("calibrate", output);
-  GenerateOptions options = generate_options(flags.run);
-  options.attention.executor = flags.executor;
-  const std::vector<std::string> prompts = prompts_of(flags);
   if (flags.run.threads != 0) set_num_threads(flags.run.threads);
   ProgressPrinter printer;
   options.progress = [&](const ProgressEvent& event) { return printer(event); };
@@ -95,8 +95,8 @@ void calibrate_skip_softmax(CalibrateFlags flags) {
   std::printf("%-11s %s, %d queries x %d keys, %lld tokens\n", "executor", result.calibration.executor.c_str(), result.calibration.rows,
               result.calibration.keys, static_cast<long long>(result.calibration.tokens));
   for (std::size_t e = 0; e < result.gaps.size(); ++e) {
-    if (result.gaps[e].count() > 0)
-      print_expert(e == 0 ? "high noise" : "low noise", result.calibration, static_cast<int>(e), result.gaps[e]);
+    if (result.gaps[e].count() == 0) continue;
+    print_expert(e == 0 ? "high noise" : "low noise", result.calibration, static_cast<int>(e), result.gaps[e]);
   }
   std::printf("%-11s %s\n", "wrote", output.c_str());
 }

@@ -60,7 +60,7 @@ TEST_F(MethodLists, ReadsMethodsWithAndWithoutKnobs) {
   ASSERT_EQ(list.methods.size(), 3U);
   EXPECT_EQ(list.methods[0].label, "skip_softmax");
   EXPECT_TRUE(list.methods[0].video_densities->empty());
-  EXPECT_NEAR(std::get<SkipSoftmax>(list.methods[0].at(0.5).method).threshold, std::sqrt(0.5e-6), 1e-6);
+  EXPECT_NEAR(std::get<SkipSoftmax>(list.methods[0].at(0.5).method).threshold.value(), std::sqrt(0.5e-6), 1e-6);
   EXPECT_EQ(list.methods[1].at(0.494).gate.min_seq_len, 49);
   EXPECT_FALSE(list.methods[2].knob.has_value());
   EXPECT_STREQ(list.methods[2].at(0.3).method_name(), "dense");

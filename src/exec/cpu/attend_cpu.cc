@@ -331,7 +331,7 @@ class Call {
     if (a_.skip_gaps_log2 != nullptr) {
       task.gaps_per_block = units_;
       const std::int64_t blocks = ceil_div(a_.Sq, kernels_.block);
-      task.skip_gaps_log2 = a_.skip_gaps_log2 + ((head.b * a_.H + h) * blocks + token / kernels_.block) * units_;
+      task.skip_gaps_log2 = a_.skip_gaps_log2 + ((head.b * a_.H + h) * blocks + item.position / kernels_.block) * units_;
     }
     task.scratch = thread.kernel;
     const std::int64_t first = tokens == nullptr ? item.position : 0;

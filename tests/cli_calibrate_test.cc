@@ -1,0 +1,72 @@
+// winnow calibrate skip-softmax, as built, on winnow-tiny: the file that it writes works, and what every kind of bad input gets.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/cli_testing.h"
+
+namespace winnow {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class CliCalibrate : public tests::Cli {
+ protected:
+  // Of a clip that takes seconds.
+  tests::Finished calibrate(std::vector<std::string> more) const {
+    std::vector<std::string> words = {"calibrate", "skip-softmax", "--model", tests::kModel, "-W",         "96",
+                                      "-H",        "96",           "--frames", "9",          "--num-steps", "4"};
+    words.insert(words.end(), more.begin(), more.end());
+    return winnow(words);
+  }
+  tests::Finished generate(const std::string& attention) const {
+    return winnow({"generate", "--model", tests::kModel, "-W", "96", "-H", "96", "--frames", "9", "--steps", "4", "-p",
+                   "a small green ring", "--attention", attention, "-o", path("a.y4m"), "--report", path("report.json")});
+  }
+};
+
+TEST_F(CliCalibrate, WritesAFileThatReachesItsTargets) {
+  const tests::Finished run = calibrate({"-p", "a small green ring", "-o", path("c.json")});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("high noise"), HasSubstr("low noise"), HasSubstr("R2"), HasSubstr("c.json")));
+  const auto file = nlohmann::json::parse(tests::read_file(path("c.json")));
+  EXPECT_EQ(file.at("model").get<std::string>().size(), 16U);
+  double lowest = 0.0;
+  double highest = 1.0;
+  for (const char* name : {"high", "low"}) {
+    const auto& expert = file.at("experts").at(name);
+    lowest = std::max(lowest, expert.at("lowest_sparsity").get<double>());
+    highest = std::min(highest, expert.at("highest_sparsity").get<double>());
+  }
+  ASSERT_LT(lowest, highest);
+  const double target = (lowest + highest) / 2.0;
+  const auto setting = [&](double sparsity) {
+    return nlohmann::json({{"method", "skip_softmax"}, {"target_sparsity", sparsity}, {"calibration", path("c.json")}}).dump();
+  };
+  const tests::Finished sparse = generate(setting(target));
+  ASSERT_EQ(sparse.code, 0) << sparse.err;
+  const auto report = nlohmann::json::parse(tests::read_file(path("report.json")));
+  std::cerr << report.dump().substr(0, 3000) << "\n" << target << "\n";
+  const tests::Finished beyond = generate(setting(highest + 0.01));
+  EXPECT_EQ(beyond.code, 1);
+  EXPECT_THAT(beyond.err, HasSubstr("target_sparsity: expected a number from"));
+}
+
+TEST_F(CliCalibrate, BadInput) {
+  expect_refused(calibrate({"-o", path("c.json")}), 2, "--prompt");
+  expect_refused(calibrate({"-p", "a ball", "--executor", "abacus", "-o", path("c.json")}), 1, "abacus");
+  expect_refused(calibrate({"-p", "a ball", "-o", path("no/such/folder/c.json")}), 1, "no/such/folder");
+  std::ofstream(path("prompts.txt")) << "\n";
+  const tests::Finished none = calibrate({"--prompts", path("prompts.txt"), "-o", path("c.json")});
+  EXPECT_EQ(none.code, 1);
+  EXPECT_THAT(none.err, HasSubstr("expected a prompt per line"));
+}
+
+}  // namespace
+}  // namespace winnow
