@@ -126,9 +126,10 @@ void check_skip_gaps(const TilePlan& plan, const TensorView& gaps, const Executo
   const PlanGeometry& g = plan.geometry();
   if (unit.rows == 0) refuse("skip_gaps_log2", "an executor with skip-softmax", executor.name);
   if (!plan.is_identity() || g.query_layout || g.key_layout || g.tile_q % unit.rows != 0 || g.tile_k % unit.keys != 0) {
-    refuse("skip_gaps_log2",
-           "a dense plan without layouts, with tiles that are multiples of " + text(unit.rows) + " queries and " + text(unit.keys) + " keys",
-           plan.describe());
+    refuse(
+        "skip_gaps_log2",
+        "a dense plan without layouts, with tiles that are multiples of " + text(unit.rows) + " queries and " + text(unit.keys) + " keys",
+        plan.describe());
   }
   const TensorView want(static_cast<void*>(nullptr), DType::f32,
                         {g.B, g.H, (g.Sq + unit.rows - 1) / unit.rows, (g.Sk + unit.keys - 1) / unit.keys});
