@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/file_names.h"
+#include "cli/generate_flags.h"
 #include "cli/help.h"
 #include "cli/interrupt.h"
 #include "cli/terminal.h"
@@ -35,7 +36,7 @@ Examples:
   winnow attend --qkv qkv.safetensors --keys query,key,value --method '{"method":"oracle","density":0.25}' --save-plan plan.safetensors)";
 
 struct AttendFlags {
-  std::string qkv, prefix, method = "mean_pool", json, save_plan;
+  std::string qkv, prefix, method = "mean_pool", plan, plan_blocks, json, save_plan;
   std::vector<std::string> keys;
   int rows = 256, repeat = 20, threads = 0;
   bool no_recall = false;
@@ -120,9 +121,16 @@ void save_plan(const std::string& path, const AttentionConfig& config, const Att
 }
 
 void attend_command(const AttendFlags& flags) {
-  const AttentionConfig config = parse_attention_config(flags.method);
+  AttentionConfig config;
+  if (flags.plan.empty()) {
+    config = parse_attention_config(flags.method);
+  } else {
+    config.method = plan_setting(flags.plan, flags.plan_blocks);
+    config.validate();
+  }
   FileNames names("attend");
   names.read(flags.qkv, "--qkv");
+  names.read(flags.plan, "--plan");
   names.write(flags.json, "--json");
   names.write(flags.save_plan, "--save-plan");
   if (!flags.json.empty()) check_writable("attend", flags.json);
@@ -152,9 +160,10 @@ void add_attend(CLI::App& app, Action& action) {
   command->add_option("--prefix", flags->prefix, "What their names begin with, before q, k and v; found out if there is one triple only")
       ->excludes(keys)
       ->type_name("TEXT");
-  command->add_option("--method,--attention", flags->method, "Method name, JSON file or JSON text")
-      ->capture_default_str()
-      ->type_name("NAME|FILE|JSON");
+  CLI::Option* method = command->add_option("--method,--attention", flags->method, "Method name, JSON file or JSON text")
+                            ->capture_default_str()
+                            ->type_name("NAME|FILE|JSON");
+  add_plan_flags(*command, method, flags->plan, flags->plan_blocks, method->get_group());
   command->add_option("--rows", flags->rows, "Query rows compared with the f64 reference")
       ->check(at_least_one())
       ->capture_default_str()

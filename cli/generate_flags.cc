@@ -118,10 +118,7 @@ void add_sparsity_flags(CLI::App& command, GenerateFlags& flags) {
           ->capture_default_str()
           ->type_name("NAME|FILE|JSON")
           ->group(group);
-  command.add_option("--plan", flags.plan, "Run this saved tile plan on every call, instead of --attention")
-      ->excludes(attention)
-      ->type_name("FILE")
-      ->group(group);
+  add_plan_flags(command, attention, flags.plan, flags.plan_blocks, group);
   command
       .add_option("--cache", flags.cache,
                   "Step cache: reuse steps that repeat the last computed one. A method's name (off, first_block, teacache, magcache), a "
@@ -227,6 +224,31 @@ GenerateOptions generate_options(const GenerateFlags& flags) {
   return options;
 }
 
+FixedPlan plan_setting(const std::string& plan, const std::string& blocks) {
+  FixedPlan method{.path = plan};
+  if (blocks.empty()) return method;
+  const char* last = blocks.data() + blocks.size();
+  const auto [middle, first_status] = std::from_chars(blocks.data(), last, method.block_q);
+  const char* second = middle != last && *middle == 'x' ? middle + 1 : last;
+  const auto [end, second_status] = std::from_chars(second, last, method.block_k);
+  if (first_status != std::errc() || second_status != std::errc() || end != last || method.block_q < 1 || method.block_k < 1) {
+    throw CLI::ValidationError("--plan-blocks: expected queries x keys of one block, such as 128x64, got " + blocks);
+  }
+  return method;
+}
+
+void add_plan_flags(CLI::App& command, CLI::Option* instead_of, std::string& plan, std::string& blocks, const std::string& group) {
+  CLI::Option* file =
+      command.add_option("--plan", plan, "Run this tile plan, or another program's block mask (.npy, .safetensors), on every call")
+          ->excludes(instead_of)
+          ->type_name("FILE")
+          ->group(group);
+  command.add_option("--plan-blocks", blocks, "Queries x keys of the mask's blocks, if its file does not say")
+      ->needs(file)
+      ->type_name("QxK")
+      ->group(group);
+}
+
 Precision precision(const GenerateFlags& flags) { return flags.dtype == "f32" ? Precision::f32 : Precision::bf16; }
 
 std::vector<report::Setting> attention_settings(const GenerateFlags& flags, std::string& notes) {
@@ -240,7 +262,7 @@ std::vector<report::Setting> attention_settings(const GenerateFlags& flags, std:
   if (flags.plan.empty()) {
     first = parse_attention_config(flags.attention);
   } else {
-    first.method = FixedPlan{.path = flags.plan};
+    first.method = plan_setting(flags.plan, flags.plan_blocks);
   }
   const StepCacheConfig cache = parse_step_cache_config(flags.cache);
   add(first, cache.on() ? std::string(first.method_name()) + "+" + cache.method_name() : first.method_name(), false, cache);

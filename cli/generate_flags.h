@@ -22,7 +22,7 @@ struct GenerateFlags {
   std::string solver, sigma_mode = "diffusers", dtype = "bf16", device = "cpu", cache = "off";
   std::string seed = "0";
   std::string attention = "dense";
-  std::string plan;
+  std::string plan, plan_blocks;
   std::vector<std::string> compare;
   int repeat = 0;
   int threads = 0;
@@ -45,6 +45,10 @@ void check_device(const GenerateFlags& flags);
 // Everything but attention and callbacks. A seed of -1 is replaced by a random one. Throws Error.
 GenerateOptions generate_options(const GenerateFlags& flags);
 Precision precision(const GenerateFlags& flags);
+
+// The method of --plan FILE and --plan-blocks QxK (empty: as the file says). Throws CLI::ValidationError.
+FixedPlan plan_setting(const std::string& plan, const std::string& blocks);
+void add_plan_flags(CLI::App& command, CLI::Option* instead_of, std::string& plan, std::string& blocks, const std::string& group);
 
 // The setting of --attention or --plan first, then those of --compare, and dense if there is anything to compare. Labels are unique.
 // "floor" stands for dense on another executor and is left out, with a note in `notes`, where there is none. Throws Error.

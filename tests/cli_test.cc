@@ -13,6 +13,7 @@
 
 #include "core/safetensors.h"
 #include "tests/cli_testing.h"
+#include "tests/support/npy.h"
 #include "tests/support/temporary_folder.h"
 #include "winnow/plan.h"
 
@@ -80,6 +81,7 @@ TEST_F(CliHelp, GenerateNamesEveryFlag) {
                            "--attention",
                            "--cache",
                            "--plan",
+                           "--plan-blocks",
                            "--device",
                            "--threads",
                            "--latents",
@@ -489,6 +491,45 @@ TEST_F(CliAttendSmall, ReportHasNoNulls) {
   EXPECT_EQ(winnow({"attend", "--qkv", path("nan.safetensors"), "--repeat", "1", "--json", path("a.json")}).code, 0);
   const auto json = nlohmann::json::parse(tests::read_file(path("a.json")));
   EXPECT_TRUE(json.at("error").empty()) << json.at("error");
+}
+
+// Another program's mask, 324 tokens: 3 blocks of 128 queries, 6 of 64 keys.
+TEST_F(CliRun, ABlockMaskOfAnotherProgram) {
+  const auto write = [&](const std::string& shape, const std::string& keep) {
+    std::ofstream(path("mask.npy"), std::ios::binary) << tests::npy_of_bools(shape, keep);
+  };
+  write("(3, 6)", {1, 1, 0, 0, 0, 1, 0, 0, 1, 1, 0, 1, 0, 0, 0, 0, 1, 1});
+  const std::vector<std::string> flags = {"--plan", path("mask.npy"), "--plan-blocks", "128x64"};
+  const auto generate = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), flags.begin(), flags.end());
+    return winnow(small(with_prompt(std::move(more))));
+  };
+  const tests::Finished run = generate({"-o", path("a.y4m"), "--report", path("r.json")});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const auto report = nlohmann::json::parse(tests::read_file(path("r.json")));
+  EXPECT_LT(report.at("runs").at(0).at("density"), 0.6);
+  EXPECT_EQ(report.at("runs").at(0).at("calls").size(), 1U);
+  EXPECT_TRUE(report.at("runs").at(0).at("calls").contains("sparse"));
+  EXPECT_EQ(generate({"--dry-run"}).code, 0);
+
+  Tensor x(DType::f32, {324, 2, 16});
+  const NamedTensor tensors[] = {{"q", x}, {"k", x}, {"v", x}};
+  write_safetensors(path("qkv"), tensors);
+  const tests::Finished attend = winnow({"attend", "--qkv", path("qkv"), "--plan", path("mask.npy"), "--plan-blocks", "128x64"});
+  EXPECT_EQ(attend.code, 0) << attend.err;
+  EXPECT_THAT(attend.out, HasSubstr(R"("method":"plan")"));
+
+  const auto error_of = [&](const tests::Finished& refused, int code) {
+    EXPECT_EQ(refused.code, code);
+    return refused.err;
+  };
+  EXPECT_THAT(error_of(winnow({"attend", "--qkv", path("qkv"), "--plan", path("mask.npy")}), 1), HasSubstr("block_q"));
+  EXPECT_THAT(error_of(winnow({"attend", "--qkv", path("qkv"), "--plan", path("mask.npy"), "--plan-blocks", "128"}), 2),
+              HasSubstr("--plan-blocks"));
+  EXPECT_THAT(error_of(winnow({"attend", "--qkv", path("qkv"), "--plan-blocks", "128x64"}), 2), HasSubstr("--plan"));
+  write("(3, 5)", std::string(15, '\1'));
+  EXPECT_THAT(error_of(generate({"-o", path("b.y4m")}), 1), AllOf(HasSubstr("3,6]"), HasSubstr("[3,5] bool")));
+  EXPECT_FALSE(fs::exists(path("b.y4m")));
 }
 
 TEST_F(CliRun, DryRunWithAPlanOfAClipThatIsTooLargeToMeasure) {

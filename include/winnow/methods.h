@@ -55,14 +55,21 @@ struct SkipSoftmax {
   }
 };
 
-// A fixed plan read from a file, for every call of matching geometry.
+// A fixed plan for every call whose sizes fit: a plan file, or another program's block mask (winnow/block_mask.h).
 struct FixedPlan {
   static constexpr const char* kName = "plan";
   std::string path;
+  // Of a block mask: queries and keys per block, 0 = as the file says; whether what it drops is represented by means.
+  int block_q = 0;
+  int block_k = 0;
+  bool means = false;
   void validate() const;
   template <class Self, class Visit>
   static void options(Self& self, Visit&& visit) {
     visit("path", self.path);
+    visit("block_q", self.block_q);
+    visit("block_k", self.block_k);
+    visit("means", self.means);
   }
 };
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "run/static_plan.h"
 #include "winnow/error.h"
-#include "winnow/plan.h"
 
 namespace winnow::report {
 
@@ -58,11 +58,7 @@ Forecast forecast(Engine& engine, const GenerateOptions& options, double max_ste
   probe.cache = {};       // has nothing to reuse in so few steps; what it saves depends on content
   std::optional<double> plan_density;
   if (const auto* fixed = std::get_if<FixedPlan>(&options.attention.method)) {  // fits the full size only: the probe runs dense
-    const TilePlan plan = TilePlan::load(fixed->path);
-    if (plan.geometry().Sq != full.tokens || plan.geometry().Sk != full.tokens) {
-      throw Error("generate", fixed->path + ": expected a plan for " + std::to_string(full.tokens) + " tokens, got " + plan.describe());
-    }
-    plan_density = plan.density();
+    plan_density = StaticPlan(*fixed).density(full.tokens);
     probe.attention.method = Dense{};
   }
   probe = shrink(engine, probe, max_step_flops);

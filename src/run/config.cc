@@ -82,7 +82,12 @@ void SkipSoftmax::validate() const {
 }
 
 void FixedPlan::validate() const {
-  if (path.empty()) throw Error("config", "path: expected a plan file, got nothing");
+  if (path.empty()) throw Error("config", "path: expected a plan file or a block mask, got nothing");
+  const auto check = [](const char* name, int block) {
+    if (block < 0 || block > 65536) throw Error("config", std::string(name) + ": expected 0 to 65536, got " + std::to_string(block));
+  };
+  check("block_q", block_q);
+  check("block_k", block_k);
 }
 
 void AttentionConfig::validate() const {

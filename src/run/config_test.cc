@@ -91,7 +91,7 @@ TEST(Config, ToJsonPrintsEveryKeyAndReadsBack) {
                            R"({"method":"mean_pool","density":0.25})", R"({"method":"subblock","sparsity":0.9,"budgets":"a.json"})",
                            R"({"method":"oracle","cdf":0.95})", R"({"method":"skip_softmax","threshold":1e-4,"min_seq_len":5})",
                            R"({"method":"skip_softmax"})", R"({"method":"skip_softmax","target_sparsity":0.25,"calibration":"a b.json"})",
-                           R"({"method":"plan","path":"x \"y\""})"}) {
+                           R"({"method":"plan","path":"x \"y\"","block_q":128,"block_k":64,"means":true})"}) {
     const std::string json = to_json(parse_attention_config(text));
     EXPECT_EQ(to_json(parse_attention_config(json)), json);
     EXPECT_EQ(json.find('\n'), std::string::npos);

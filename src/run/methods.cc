@@ -1,10 +1,9 @@
-#include "run/methods.h"
+#include "winnow/methods.h"
 
 #include <algorithm>
 
 #include "prep/block_kernels.h"
-#include "winnow/error.h"
-#include "winnow/methods.h"
+#include "run/static_plan.h"
 #include "winnow/threads.h"
 
 namespace winnow {
@@ -15,12 +14,6 @@ template <class Options>
 concept Selector = requires(const TensorView& x, const PlanSpec& spec, const Options& options, Workspace& ws) {
   { select(x, x, spec, options, ws) } -> std::same_as<TilePlan>;
 };
-
-TilePlan load_fitting(const std::string& path, const TensorView& q, const TensorView& k, const PlanSpec& spec) {
-  TilePlan plan = TilePlan::load(path);
-  check_plan_fits(plan, q, k, spec);
-  return plan;
-}
 
 // Blocks that a method takes means of.
 struct Cells {
@@ -64,23 +57,6 @@ std::size_t oracle_bytes(const PlanGeometry& geometry, std::int64_t D) {
 
 }  // namespace
 
-void check_plan_fits(const TilePlan& plan, const TensorView& q, const TensorView& k, const PlanSpec& spec) {
-  const PlanGeometry& have = plan.geometry();
-  const PlanGeometry want = plan_geometry(q, k, spec);
-  if (have.B != want.B || have.H != want.H || have.Sq != want.Sq || have.Sk != want.Sk) {
-    throw Error("session", "plan: expected one for q " + q.describe() + " and k " + k.describe() + ", got " + plan.describe());
-  }
-}
-
-void check_plan_protects(const TilePlan& plan, const PlanSpec& spec) {
-  const auto same = [](const std::shared_ptr<const TokenLayout>& a, const std::shared_ptr<const TokenLayout>& b) {
-    return a == b || (a && b && *a == *b);
-  };
-  if (!same(plan.geometry().query_layout, spec.query_layout) || !same(plan.geometry().key_layout, spec.key_layout)) {
-    throw Error("session", "plan: expected one made for this sequence's spans, documents and token order, got " + plan.describe());
-  }
-}
-
 bool selects_tiles(const Method& method) {
   return std::visit([]<class Options>(const Options&) { return Selector<Options> || std::is_same_v<Options, FixedPlan>; }, method);
 }
@@ -91,7 +67,9 @@ TilePlan make_plan(const TensorView& q, const TensorView& k, const PlanSpec& spe
         if constexpr (Selector<Options>) {
           return select(q, k, spec, options, ws);
         } else if constexpr (std::is_same_v<Options, FixedPlan>) {
-          return load_fitting(options.path, q, k, spec);
+          StaticPlan plan(options);
+          plan.fit(q, k, spec);
+          return std::move(plan).take();
         } else {
           return TilePlan::dense(plan_geometry(q, k, spec), DenseReason::none, &ws);
         }

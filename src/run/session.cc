@@ -9,8 +9,8 @@
 
 #include "exec/registry.h"
 #include "run/layouts.h"
-#include "run/methods.h"
 #include "run/skip_target.h"
+#include "run/static_plan.h"
 #include "select/budgets.h"
 #include "steps/gate.h"
 #include "winnow/error.h"
@@ -98,7 +98,7 @@ struct AttentionSession::Impl {
   AttentionConfig config;
   Diagnostics diagnostics;
   SessionTotals totals;
-  std::optional<TilePlan> fixed;  // of FixedPlan
+  std::optional<StaticPlan> fixed;  // of FixedPlan
   std::optional<HeadBudgets> budgets;
   std::optional<SkipTarget> skip;  // of SkipSoftmax
   LayoutCache layouts;
@@ -155,7 +155,7 @@ struct AttentionSession::Impl {
 AttentionSession::AttentionSession(AttentionConfig config, Diagnostics diagnostics) : impl_(std::make_unique<Impl>()) {
   config.validate();
   check_executor(config);
-  if (const auto* plan = std::get_if<FixedPlan>(&config.method)) impl_->fixed = TilePlan::load(plan->path);
+  if (const auto* plan = std::get_if<FixedPlan>(&config.method)) impl_->fixed.emplace(*plan);
   if (const auto* skip = std::get_if<SkipSoftmax>(&config.method)) impl_->skip.emplace(*skip, diagnostics);
   impl_->budgets = load_budgets(config.method);
   impl_->config = std::move(config);
@@ -196,9 +196,8 @@ CallReport AttentionSession::attend(const StepContext& context, const TensorView
   std::optional<TilePlan> made;
   const TilePlan* plan = nullptr;
   if (report.reason == DenseReason::none && impl_->fixed) {
-    check_plan_fits(*impl_->fixed, q, k, spec);
-    if (!context.spans.empty() || !context.documents.empty()) check_plan_protects(*impl_->fixed, spec);
-    plan = &*impl_->fixed;
+    plan = &impl_->fixed->fit(q, k, spec);
+    if (!context.spans.empty() || !context.documents.empty()) check_protects(*plan, spec);
   } else {
     made = report.reason == DenseReason::none ? make_plan(q, k, spec, impl_->config.method, ws)
                                               : TilePlan::dense(plan_geometry(q, k, spec), report.reason, &ws);

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "core/random.h"
+#include "tests/support/npy.h"
+#include "tests/support/temporary_folder.h"
 #include "winnow/error.h"
 #include "winnow/workspace.h"
 
@@ -433,6 +435,61 @@ TEST(Session, FixedPlans) {
   EXPECT_EQ(session.totals().calls, 1);
   std::filesystem::remove(path);
   EXPECT_THROW(AttentionSession(config_of(FixedPlan{path.string()})), Error);
+}
+
+// Another program's selector: its block mask gives what the same tiles as a plan give.
+class SessionMask : public tests::FolderTest {
+ protected:
+  FixedPlan mask(const std::string& shape, const std::string& keep, int block_q, int block_k) const {
+    std::ofstream(path("mask.npy"), std::ios::binary) << tests::npy_of_bools(shape, keep);
+    return {.path = path("mask.npy"), .block_q = block_q, .block_k = block_k};
+  }
+};
+
+TEST_F(SessionMask, RunsAsAPlan) {
+  Call call(256, 256, 1);
+  const PlanGeometry geometry = plan_geometry(call.q, call.k, {});
+  PlanBuilder::from_rows(geometry, Skipped::drop, {{0, 1}, {2, 3}}).save(path("plan"));
+  AttentionSession planned(config_of(FixedPlan{path("plan")}));
+  call.run(planned);
+  const std::vector<float> want = call.result();
+  AttentionSession masked(config_of(mask("(2, 2)", {1, 0, 0, 1}, 128, 128)));
+  EXPECT_DOUBLE_EQ(call.run(masked).density, 0.5);
+  EXPECT_EQ(call.result(), want);
+  call.run(masked);
+  EXPECT_EQ(call.result(), want);
+  // Blocks smaller than the executor's tiles are not rounded up: the first 64 queries see the first 64 keys, and so on.
+  AttentionSession fine(config_of(mask("(1, 1, 4, 4)", {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}, 64, 64)));
+  EXPECT_DOUBLE_EQ(call.run(fine).density, 0.25);
+  FixedPlan means = mask("(2, 2)", {1, 0, 0, 1}, 128, 128);
+  means.means = true;
+  AttentionSession represented(config_of(means));
+  call.run(represented);
+  EXPECT_NE(call.result(), want);
+}
+
+TEST_F(SessionMask, CallsThatItDoesNotFitAreErrors) {
+  AttentionSession session(config_of(mask("(3, 3)", {1, 0, 0, 0, 1, 0, 0, 0, 1}, 128, 128)));
+  Call call(300, 300, 1);
+  Call shorter(384, 384, 1);  // as many blocks, another length
+  Call other(256, 256, 1);
+  EXPECT_EQ(call.run(session).reason, DenseReason::none);
+  EXPECT_EQ(shorter.run(session).reason, DenseReason::none);
+  try {
+    other.run(session);
+    ADD_FAILURE() << "a mask of another shape was used";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("2,2]"), HasSubstr("[3,3] bool"), HasSubstr("[256,256] queries and keys")));
+  }
+  EXPECT_EQ(call.run(session).reason, DenseReason::none);
+  StepContext context;
+  const std::int64_t documents[] = {0, 100, 300};
+  context.documents = documents;
+  EXPECT_THROW(call.run(session, context), Error);
+  FixedPlan no_size = mask("(3, 3)", {1, 0, 0, 0, 1, 0, 0, 0, 1}, 128, 0);
+  EXPECT_THROW(AttentionSession(config_of(no_size)), Error);
+  PlanBuilder::from_rows(plan_geometry(call.q, call.k, {}), Skipped::drop, {{0}, {0}, {0}}).save(path("plan"));
+  EXPECT_THROW(AttentionSession(config_of(FixedPlan{.path = path("plan"), .block_q = 128, .block_k = 64})), Error);
 }
 
 TEST(Session, BudgetsPerHeadComeFromAFile) {
