@@ -31,7 +31,7 @@ PlanGeometry mask_geometry(const BlockMask& mask, PlanGeometry geometry) {
 
 }  // namespace
 
-StaticPlan::StaticPlan(const FixedPlan& options) : skipped_(options.means ? Skipped::mean : Skipped::drop) {
+StaticPlan::StaticPlan(const FixedPlan& options) : path_(options.path), skipped_(options.means ? Skipped::mean : Skipped::drop) {
   if (!is_plan_file(options.path)) {
     mask_ = load_block_mask(options.path, options.block_q, options.block_k);
     return;
@@ -60,7 +60,7 @@ double StaticPlan::density(std::int64_t tokens) {
     plan_ = plan_from_block_mask(mask_->mask, mask_geometry(mask_->mask, geometry), skipped_);
   }
   if (plan_->geometry().Sq != tokens || plan_->geometry().Sk != tokens) {
-    throw Error("plan", "expected one for " + std::to_string(tokens) + " tokens, got " + plan_->describe());
+    throw Error("plan", path_ + ": expected a plan for " + std::to_string(tokens) + " tokens, got " + plan_->describe());
   }
   return plan_->density();
 }

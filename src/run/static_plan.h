@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "winnow/block_mask.h"
@@ -26,6 +27,7 @@ class StaticPlan {
   double density(std::int64_t tokens);
 
  private:
+  std::string path_;
   std::optional<LoadedBlockMask> mask_;
   Skipped skipped_ = Skipped::drop;  // of the mask
   std::optional<TilePlan> plan_;     // of the file, or of the mask for the sizes of the last call
