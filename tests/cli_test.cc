@@ -113,6 +113,34 @@ TEST_F(CliHelp, InfoListsExecutors) {
   EXPECT_TRUE(has_available);
 }
 
+// Measures for some seconds; what it writes is read back by a run and by info.
+TEST_F(CliHelp, InfoMeasuresAProfile) {
+  const std::string profile = path("cache/profile.json");
+  const tests::Finished measured = winnow({"info", "--no-peak", "--json", "--measure", "--profile", profile});
+  ASSERT_EQ(measured.code, 0) << measured.err;
+  const auto costs = nlohmann::json::parse(measured.out).at("costs");
+  EXPECT_EQ(costs.at("profile"), profile);
+  bool has_mean_pool = false;
+  for (const auto& line : costs.at("lines")) {
+    has_mean_pool = has_mean_pool || (line.contains("method") && line.at("method") == "mean_pool" && line.contains("break_even_tokens"));
+  }
+  EXPECT_TRUE(has_mean_pool);
+  const auto info = [&](const std::string& named) {
+    return tests::Program({"/usr/bin/env", "WINNOW_PROFILE=" + named, kWinnow, "info", "--no-peak"}, folder()).finish();
+  };
+  EXPECT_THAT(info(profile).out, AllOf(HasSubstr("profile    " + profile), Not(HasSubstr("not used"))));
+  EXPECT_THAT(info(path("missing.json")).out, HasSubstr("not used: [profile]"));
+  EXPECT_THAT(info("none").out, Not(HasSubstr("profile ")));
+}
+
+TEST_F(CliHelp, InfoRefusesToMeasureWithoutAPlace) {
+  const tests::Finished none = tests::Program({"/usr/bin/env", "WINNOW_PROFILE=none", kWinnow, "info", "--measure"}, folder()).finish();
+  EXPECT_NE(none.code, 0);
+  EXPECT_THAT(none.err, HasSubstr("expected a file to write to"));
+  EXPECT_THAT(winnow({"info", "--measure", "--profile", "/proc/none/profile.json"}).err, HasSubstr("/proc/none"));
+  EXPECT_NE(winnow({"info", "--profile", path("x.json")}).code, 0) << "without --measure";
+}
+
 TEST_F(CliHelp, InfoSaysWhenTheForcedExecutorCannotRun) {
   const auto info = [&](const std::string& name, const std::string& flag) {
     return tests::Program({"/usr/bin/env", "WINNOW_EXECUTOR=" + name, kWinnow, "info", "--no-peak", flag}, folder()).finish();

@@ -39,8 +39,9 @@ enum class DenseReason : std::uint8_t {
   skip_first_fraction,
   dense_layers,
   unknown_positions,
+  break_even,
 };
-inline constexpr int kNumDenseReasons = 11;
+inline constexpr int kNumDenseReasons = 12;
 const char* dense_reason_name(DenseReason reason);  // "skip_first_steps"
 
 // What turns tokens into tiles: sizes, and a layout where tiles are not simply runs of the sequence. Only the last tile of a

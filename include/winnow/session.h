@@ -22,6 +22,9 @@ struct AttentionConfig {
   GateOptions gate;
   TokenOptions tokens;
   std::string executor;  // empty: chosen
+  // A cost profile of this machine (winnow info --measure): sparse calls whose planning would not pay run dense. Empty: of
+  // WINNOW_PROFILE, else at the default place if there is one; "none": no such rule.
+  std::string profile;
   void validate() const;
   const char* method_name() const;  // "mean_pool"
 };

@@ -73,7 +73,7 @@ struct BranchOverrides {
 // When to run dense. A call is dense if any rule says so; every dense call carries the name of the first rule that holds,
 // in this order: requested (the method is dense), cross_attention (the context says so, or Sq != Sk), skip_first_steps,
 // skip_first_fraction, skip_first_layers, dense_layers, min_seq_len, missing_timestep, disabled_until_timestep, unknown_positions
-// (see TokenOptions).
+// (see TokenOptions), break_even (AttentionConfig::profile).
 // A key's value for a call is that of its branch's override, else of its expert's, else the common one.
 struct GateOptions {
   int skip_first_steps = 0;            // steps [0, n) are dense

@@ -17,6 +17,14 @@ std::string get(const char* name) {
 
 std::string search_path() { return get("PATH"); }
 
+std::string profile() { return get("WINNOW_PROFILE"); }
+
+std::string cache_folder() {
+  if (const std::string cache = get("XDG_CACHE_HOME"); !cache.empty()) return cache;
+  const std::string home = get("HOME");
+  return home.empty() ? home : home + "/.cache";
+}
+
 std::string executor() { return get("WINNOW_EXECUTOR"); }
 
 int threads() {

@@ -29,6 +29,7 @@ const char* dense_reason_name(DenseReason reason) {
     case DenseReason::skip_first_fraction: return "skip_first_fraction";
     case DenseReason::dense_layers: return "dense_layers";
     case DenseReason::unknown_positions: return "unknown_positions";
+    case DenseReason::break_even: return "break_even";
   }
   return "unknown";
 }

@@ -18,6 +18,7 @@ void shared_options(Config& config, Visit&& visit) {
   GateOptions::options(config.gate, visit);
   TokenOptions::options(config.tokens, visit);
   visit("executor", config.executor);
+  visit("profile", config.profile);
 }
 
 template <class Options>

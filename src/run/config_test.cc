@@ -100,7 +100,7 @@ TEST(Config, ToJsonPrintsEveryKeyAndReadsBack) {
             R"({"method":"mean_pool","cdf":0.7,"density":0.0,"neighbors":true,"means":true,"budgets":"","skip_first_steps":0,)"
             R"("skip_first_fraction":0.0,)"
             R"("skip_first_layers":0,"dense_layers":[],"min_seq_len":0,"disabled_until_timestep":null,"experts":{},"branches":{},)"
-            R"("token_order":"raster","cube":[4,4,4],"unknown_positions":"dense","executor":""})");
+            R"("token_order":"raster","cube":[4,4,4],"unknown_positions":"dense","executor":"","profile":""})");
 }
 
 TEST(Config, TokenOrder) {

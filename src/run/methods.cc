@@ -1,4 +1,4 @@
-#include "winnow/methods.h"
+#include "run/methods.h"
 
 #include <algorithm>
 
@@ -14,18 +14,6 @@ template <class Options>
 concept Selector = requires(const TensorView& x, const PlanSpec& spec, const Options& options, Workspace& ws) {
   { select(x, x, spec, options, ws) } -> std::same_as<TilePlan>;
 };
-
-// Blocks that a method takes means of.
-struct Cells {
-  std::int64_t per_query_tile = 1;
-  std::int64_t per_key_tile = 1;
-};
-template <class Options>
-Cells cells_of(const Options& options, const PlanGeometry& geometry) {
-  const std::int64_t blocks = std::max(1, geometry.tile_q / geometry.tile_k);
-  if constexpr (requires { options.n_q; }) return {blocks * options.n_q, options.n_k};
-  return {blocks, 1};
-}
 
 // Every allocation may waste up to its alignment; no method makes more than this many per thread.
 constexpr std::size_t kRounding = 64 * 16;
@@ -59,6 +47,16 @@ std::size_t oracle_bytes(const PlanGeometry& geometry, std::int64_t D) {
 
 bool selects_tiles(const Method& method) {
   return std::visit([]<class Options>(const Options&) { return Selector<Options> || std::is_same_v<Options, FixedPlan>; }, method);
+}
+
+Cells cells_of(const Method& method, const PlanGeometry& geometry) {
+  const std::int64_t blocks = std::max(1, geometry.tile_q / geometry.tile_k);
+  return std::visit(
+      [&]<class Options>(const Options& options) -> Cells {
+        if constexpr (requires { options.n_q; }) return {blocks * options.n_q, options.n_k};
+        return {blocks, 1};
+      },
+      method);
 }
 
 TilePlan make_plan(const TensorView& q, const TensorView& k, const PlanSpec& spec, const Method& method, Workspace& ws) {

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <span>
 #include <utility>
 
 #include "exec/registry.h"
+#include "run/break_even.h"
 #include "run/layouts.h"
 #include "run/skip_target.h"
 #include "run/static_plan.h"
@@ -101,6 +103,7 @@ struct AttentionSession::Impl {
   std::optional<StaticPlan> fixed;  // of FixedPlan
   std::optional<HeadBudgets> budgets;
   std::optional<SkipTarget> skip;  // of SkipSoftmax
+  std::optional<BreakEven> break_even;
   LayoutCache layouts;
   bool told_missing_timestep = false;
   bool told_unknown_positions = false;
@@ -141,6 +144,16 @@ struct AttentionSession::Impl {
     spec.key_layout = made.keys;
   }
 
+  // Of a call whose layouts are set.
+  DenseReason check_break_even(const PlanSpec& spec, const TensorView& q, const TensorView& k, std::string_view executor) const {
+    if (!break_even) return DenseReason::none;
+    const std::string_view name = executor.empty() ? std::string_view(config.executor) : executor;
+    const double keep =
+        spec.keep.empty() ? 0.0 : std::accumulate(spec.keep.begin(), spec.keep.end(), 0.0) / static_cast<double>(spec.keep.size());
+    const bool pays = break_even->pays(plan_geometry(q, k, spec), q.size(3), k.size(2), executor_for(name, q.dtype, q.size(3)).name, keep);
+    return pays ? DenseReason::none : DenseReason::break_even;
+  }
+
   void count(const CallReport& report) {
     ++totals.calls;
     ++totals.by_reason[static_cast<std::size_t>(report.reason)];
@@ -158,6 +171,7 @@ AttentionSession::AttentionSession(AttentionConfig config, Diagnostics diagnosti
   if (const auto* plan = std::get_if<FixedPlan>(&config.method)) impl_->fixed.emplace(*plan);
   if (const auto* skip = std::get_if<SkipSoftmax>(&config.method)) impl_->skip.emplace(*skip, diagnostics);
   impl_->budgets = load_budgets(config.method);
+  impl_->break_even = BreakEven::load(config, diagnostics);
   impl_->config = std::move(config);
   impl_->diagnostics = std::move(diagnostics);
 }
@@ -171,6 +185,7 @@ void AttentionSession::reset() {
   impl_->told_missing_timestep = false;
   impl_->told_unknown_positions = false;
   if (impl_->skip) impl_->skip->reset();
+  if (impl_->break_even) impl_->break_even->reset();
 }
 
 CallReport AttentionSession::attend(const StepContext& context, const TensorView& q, const TensorView& k, const TensorView& v,
@@ -192,6 +207,13 @@ CallReport AttentionSession::attend(const StepContext& context, const TensorView
   if (report.reason == DenseReason::none) report.reason = impl_->check_positions(sequences.queries);
   impl_->tell(report.reason);
   impl_->set_layouts(spec, context, sequences, report.reason);
+  if (report.reason == DenseReason::none) {
+    report.reason = impl_->check_break_even(spec, q, k, options.executor);
+    if (report.reason == DenseReason::break_even) {
+      spec.query_layout = spec.key_layout = nullptr;
+      impl_->set_layouts(spec, context, sequences, report.reason);
+    }
+  }
 
   std::optional<TilePlan> made;
   const TilePlan* plan = nullptr;
@@ -223,6 +245,7 @@ CallReport AttentionSession::attend(const StepContext& context, const TensorView
   report.plan_seconds = seconds_between(start, planned);
   report.attend_seconds = seconds_between(planned, attended);
   report.executor = result.executor;
+  if (impl_->break_even && report.reason == DenseReason::none) impl_->break_even->saw(report.pairs, report.density);
   impl_->count(report);
   return report;
 }
