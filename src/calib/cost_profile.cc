@@ -13,6 +13,7 @@
 #include "core/partial_file.h"
 #include "device/cpu/features.h"
 #include "winnow/error.h"
+#include "winnow/threads.h"
 #include "winnow/version.h"
 
 namespace winnow {
@@ -126,6 +127,10 @@ double worst_error(const CostLine& line, std::span<const CostSample> samples) {
   double worst = 0.0;
   for (const CostSample& sample : samples) worst = std::max(worst, std::abs(line.seconds(sample.work) / sample.seconds - 1.0));
   return worst;
+}
+
+CostProfile CostProfile::of_this_machine() {
+  return {.version = winnow::version(), .cpu = cpu_name(), .threads = num_threads(), .executors = {}};
 }
 
 const ExecutorCosts* CostProfile::find(const std::string& executor) const {

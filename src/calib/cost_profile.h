@@ -48,6 +48,7 @@ struct CostProfile {
   int threads = 1;
   std::vector<ExecutorCosts> executors;
 
+  static CostProfile of_this_machine();                          // without any costs yet, for num_threads()
   const ExecutorCosts* find(const std::string& executor) const;  // null: it was not measured
   // Throws Error naming file and field; also for a profile of another version or processor than this one.
   static CostProfile load(const std::string& path);

@@ -12,14 +12,11 @@
 #include "core/partial_file.h"
 #include "core/random.h"
 #include "core/safetensors.h"
-#include "device/cpu/features.h"
 #include "exec/registry.h"
 #include "run/break_even.h"
 #include "run/methods.h"
 #include "winnow/attend.h"
 #include "winnow/error.h"
-#include "winnow/threads.h"
-#include "winnow/version.h"
 #include "winnow/workspace.h"
 
 namespace winnow::report {
@@ -158,9 +155,7 @@ class ExecutorMeasurement {
 
 MeasuredCosts measure_costs(const Progress& progress) {
   MeasuredCosts result;
-  result.profile.version = version();
-  result.profile.cpu = cpu_name();
-  result.profile.threads = num_threads();
+  result.profile = CostProfile::of_this_machine();
   for (const Executor& executor : executor_records()) {
     if (executor.device() != Device::cpu || executor.only_by_name || !executor.missing().empty()) continue;
     const std::size_t first = result.lines.size();

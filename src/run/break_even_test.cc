@@ -10,11 +10,9 @@
 #include <vector>
 
 #include "core/random.h"
-#include "device/cpu/features.h"
 #include "tests/support/temporary_folder.h"
 #include "winnow/error.h"
 #include "winnow/session.h"
-#include "winnow/version.h"
 #include "winnow/workspace.h"
 
 namespace winnow {
@@ -24,7 +22,7 @@ using testing::HasSubstr;
 
 // Attention: 1 ns a product. Planning mean_pool: `planning` seconds a call.
 CostProfile profile_of(double planning) {
-  CostProfile profile{.version = version(), .cpu = cpu_name(), .threads = 1, .executors = {}};
+  CostProfile profile = CostProfile::of_this_machine();
   profile.executors.push_back(
       {"scalar_f32", {.per_product = 1e-9}, {{"mean_pool", {.per_call = planning}}, {"subblock", {.per_call = planning}}}});
   return profile;
