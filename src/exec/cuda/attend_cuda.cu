@@ -152,6 +152,7 @@ void launch_attend(const AttendCall& call, CUstream_st* stream) {
   args.scale_log2 = static_cast<float>(call.scale * 1.4426950408889634);
   // Keeps probabilities far from the largest number of the operand type, and sums over any row from the largest f32.
   args.slack = (call.operand == Operand::f16 ? 8.f : 64.f) / args.scale_log2;
+  args.raw_per_log2 = 1.f / args.scale_log2;
   args.skip_below = call.skip_threshold_log2 / args.scale_log2;
 
   int device = 0, multiprocessors = 0, major = 0, minor = 0;

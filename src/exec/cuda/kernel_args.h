@@ -59,7 +59,8 @@ struct KernelArgs {
 
   float scale_log2;  // scale * log2(e), > 0
   float slack;       // how far a maximum may grow before sums are rescaled, in raw q.k units
-  float skip_below;  // a granule is skipped when (its maximum - running maximum) < this, in raw q.k units
+  float raw_per_log2;  // 1 / scale_log2
+  float skip_below;    // a granule is skipped when (its maximum - running maximum) < this, in raw q.k units
 };
 
 }  // namespace winnow::sm90

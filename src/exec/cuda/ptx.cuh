@@ -175,6 +175,13 @@ __device__ __forceinline__ float ex2(float x) {
   return y;
 }
 
+// log2(x) of x >= 0 to 2^-22, denormal ones as 0; lg2(0) = -inf.
+__device__ __forceinline__ float lg2(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // max(a, b), NaN if either is one: fmaxf() would lose it.
 __device__ __forceinline__ float max_nan(float a, float b) {
   float y;

@@ -280,7 +280,8 @@ struct Consumer {
   Cursor<C::kQueryBuffers> buffer;
   int stored = -1;      // query buffer that an output is being copied from
   bool pending = true;  // p holds probabilities whose P V is to come
-  int votes = 0, tested = 0, skipped = 0;
+  int votes = 0, dropped = 0;       // skip test: votes so far, steps of this row that were dropped
+  int tested = 0, skipped = 0;      // of all rows
 
   float s[kScores];
   float o[kOutputs];
@@ -387,7 +388,7 @@ struct Consumer {
     if constexpr (kVirtual) softmax.shift(kMeanLog2, args.scale_log2);
     if constexpr (C::kSafe) {
       float tile[2];
-      RowSoftmax::tile_max<kScores>(s, tile);
+      RowSoftmax::tile_max(s, tile);
       rescale = softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
     }
     softmax.template exponentials<C::kTop>(s, args.scale_log2);
@@ -405,7 +406,7 @@ struct Consumer {
     for (int r = 0; r < 2; ++r) {
       known[r] = softmax.peak[r];
       const bool outside = it.q0 + group * 64 + warp() * 16 + lane() / 4 + 8 * r >= args.Sq;
-      limit[r] = outside ? kInf : softmax.top_c(r) / args.scale_log2 + args.skip_below;
+      limit[r] = outside ? kInf : fmaf(softmax.top_c(r), args.raw_per_log2, args.skip_below);
     }
   }
   // After a step that was kept: its peaks rise rarely.
@@ -420,7 +421,7 @@ struct Consumer {
     bool mine = all_below({s[0], s[2]});
     if (mine) {
       float tile[2];
-      RowSoftmax::tile_max<kScores>(s, tile);
+      RowSoftmax::tile_max(s, tile);
       mine = all_below({tile[0], tile[1]});
     }
     volatile int& veto = shared.veto[group];
@@ -481,7 +482,7 @@ struct Consumer {
     }
     if constexpr (C::kSkip) {
       pending = keep;
-      skipped += !keep && it.q0 + group * 64 < args.Sq;
+      dropped += !keep;
     }
   }
 
@@ -499,7 +500,7 @@ struct Consumer {
     if (virtual_keys) softmax.shift(kMeanLog2, args.scale_log2);
     // The reference starts at the true maximum.
     float tile[2], factor[2];
-    RowSoftmax::tile_max<kScores>(s, tile);
+    RowSoftmax::tile_max(s, tile);
     softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
     if constexpr (!C::kSafe) softmax.require_reference();
     softmax.template exponentials<C::kTop>(s, args.scale_log2);
@@ -508,7 +509,7 @@ struct Consumer {
     if constexpr (C::kSkip) {
       set_limits(it);
       pending = true;
-      if (it.q0 + group * 64 < args.Sq) tested += it.list_steps;
+      dropped = 0;
     }
     int index = 1;
     for (; index < it.list_steps; ++index) step<false>(it, index);
@@ -523,6 +524,10 @@ struct Consumer {
     }
     release(slot.index);
     slot.advance();
+    if (C::kSkip && it.q0 + group * 64 < args.Sq) {
+      tested += it.list_steps;
+      skipped += dropped;
+    }
   }
 
   // The copy of the output before this one has left its query buffer, which the producer may fill again.

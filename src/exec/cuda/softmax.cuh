@@ -46,24 +46,18 @@ struct RowSoftmax {
     lost = false;
   }
 
-  // tile <- max(tile, scores kBegin .. kEnd - 1 of s). Two chains per row.
-  template <int kBegin, int kEnd, int kN>
-  static __device__ __forceinline__ void raise_tile_max(const float (&s)[kN], float (&tile)[2]) {
-    float part[4] = {tile[0], s[kBegin + 1], tile[1], s[kBegin + 3]};
-#pragma unroll
-    for (int i = kBegin; i < kEnd; i += 4) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) part[j] = max_nan(part[j], s[i + j]);
-    }
-    tile[0] = max_nan(part[0], part[1]);
-    tile[1] = max_nan(part[2], part[3]);
-  }
-  // tile <- maxima of the first kEnd scores.
-  template <int kEnd, int kN>
+  // tile <- maxima of s. Four chains per row: with two, each instruction waits for the one before it.
+  template <int kN>
   static __device__ __forceinline__ void tile_max(const float (&s)[kN], float (&tile)[2]) {
-    tile[0] = s[0];
-    tile[1] = s[2];
-    raise_tile_max<0, kEnd>(s, tile);
+    float part[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) part[i] = s[i];
+#pragma unroll
+    for (int i = 8; i < kN; ++i) part[i % 8] = max_nan(part[i % 8], s[i]);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      tile[r] = max_nan(max_nan(part[2 * r], part[2 * r + 1]), max_nan(part[2 * r + 4], part[2 * r + 5]));
+    }
   }
 
   // Every lane of a quad learns the row's peak.
@@ -72,7 +66,7 @@ struct RowSoftmax {
     for (int r = 0; r < 2; ++r) peak[r] = quad_max(peak[r]);
   }
   // The row's true maximum as an exponent of 2, once the peak is shared; -inf: no finite score yet.
-  __device__ __forceinline__ float top_c(int r) const { return log2f(peak[r]) + reference_c[r]; }
+  __device__ __forceinline__ float top_c(int r) const { return lg2(peak[r]) + reference_c[r]; }
 
   // `tile`: this lane's part of the tile's maxima. Returns whether sums were rescaled: O must then be multiplied by `factor`.
   // The answer is the same in the whole warp.
