@@ -35,7 +35,11 @@ class OnGpu {
     view.device = Device::cuda;
     upload(host);
   }
-  void upload(const Buffer& host) { cuda_ok(cudaMemcpy(memory_.data(), host.bytes().data(), memory_.size(), cudaMemcpyHostToDevice)); }
+  // And waits: a copy from pageable memory may return before the device has it, and streams of their own do not wait for it.
+  void upload(const Buffer& host) {
+    cuda_ok(cudaMemcpy(memory_.data(), host.bytes().data(), memory_.size(), cudaMemcpyHostToDevice));
+    cuda_ok(cudaDeviceSynchronize());
+  }
   void download(Buffer& host) const { cuda_ok(cudaMemcpy(host.bytes().data(), memory_.data(), memory_.size(), cudaMemcpyDeviceToHost)); }
   std::vector<std::byte> bytes() const {
     std::vector<std::byte> now(memory_.size());
