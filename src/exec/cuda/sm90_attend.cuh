@@ -278,10 +278,10 @@ struct Consumer {
   const int group;  // 0 or 1
   Cursor<C::kSlots> slot;
   Cursor<C::kQueryBuffers> buffer;
-  int stored = -1;      // query buffer that an output is being copied from
-  bool pending = true;  // p holds probabilities whose P V is to come
-  int votes = 0, dropped = 0;       // skip test: votes so far, steps of this row that were dropped
-  int tested = 0, skipped = 0;      // of all rows
+  int stored = -1;              // query buffer that an output is being copied from
+  bool pending = true;          // p holds probabilities whose P V is to come
+  int votes = 0, dropped = 0;   // skip test: votes so far, steps of this row that were dropped
+  int tested = 0, skipped = 0;  // of all rows
 
   float s[kScores];
   float o[kOutputs];
