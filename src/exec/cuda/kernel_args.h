@@ -57,8 +57,8 @@ struct KernelArgs {
   int rows;        // B * H * Gq
   int mean_words;  // 32-bit words of a row of mean_bits: 4 per step of means
 
-  float scale_log2;  // scale * log2(e), > 0
-  float slack;       // how far a maximum may grow before sums are rescaled, in raw q.k units
+  float scale_log2;    // scale * log2(e), > 0
+  float slack;         // how far a maximum may grow before sums are rescaled, in raw q.k units
   float raw_per_log2;  // 1 / scale_log2
   float skip_below;    // a granule is skipped when (its maximum - running maximum) < this, in raw q.k units
 };
