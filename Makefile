@@ -2,6 +2,8 @@
 #   make demo      build, generate a video dense and sparse, compare: out/demo/
 #   make compare   every method on captured attention calls and on a few videos: out/compare/; at most 10 minutes
 #   make compare-full   the same on 20 prompts and more densities: out/compare-full/; some hours. COMPARE_FLAGS=--resume goes on
+#   make cache-report   step-cache settings on two prompts, with guidance and without: out/cache/; at most 10 minutes
+#   make cache-report-full   the same on 20 prompts: out/cache-full/; some hours. COMPARE_FLAGS=--resume goes on
 #   make test      build and run every test
 #   make build     the program at build/winnow
 #   make bench     speed of the attention kernels, as ratios
@@ -34,7 +36,7 @@ define need
 	else echo "not a Debian machine: this needs the equivalents of $(1)"; fi
 endef
 
-.PHONY: build demo compare compare-full test bench sanitize fuzz format check check-format check-layers check-portable check-tables check-cuda clang deps clean
+.PHONY: build demo compare compare-full cache-report cache-report-full test bench sanitize fuzz format check check-format check-layers check-portable check-tables check-cuda clang deps clean
 deps:
 	$(call need,$(PACKAGES))
 
@@ -64,6 +66,16 @@ compare-full: build
 	build/winnow compare --captures out/compare-full/captures --settings bench/compare.json --model models/winnow-tiny \
 	  --densities 0.6,0.5,0.25,0.1 --video-densities 0.6,0.5,0.25 --prompts bench/prompts.txt --floor-prompts 3 \
 	  --output out/compare-full $(COMPARE_FLAGS)
+
+cache-report: build
+	$(call need,$(PLOT_PACKAGES))
+	build/winnow compare-cache --model models/winnow-tiny --prompts bench/prompts.txt --num-prompts 2 --settings bench/cache.json \
+	  --output out/cache $(COMPARE_FLAGS)
+
+cache-report-full: build
+	$(call need,$(PLOT_PACKAGES))
+	build/winnow compare-cache --model models/winnow-tiny --prompts bench/prompts.txt --settings bench/cache.json \
+	  --output out/cache-full $(COMPARE_FLAGS)
 
 test: deps build/build.ninja
 	cmake --build --preset release -j $(JOBS)

@@ -12,6 +12,7 @@ using Action = std::function<void()>;
 void add_generate(CLI::App& app, Action& action);
 void add_capture(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);
+void add_compare_cache(CLI::App& app, Action& action);
 void add_attend(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_calibrate(CLI::App& app, Action& action);

@@ -1,7 +1,4 @@
 // winnow compare: many attention settings on captured calls and on whole videos.
-#include <unistd.h>
-
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -17,6 +14,7 @@
 #include "cli/help.h"
 #include "cli/interrupt.h"
 #include "cli/load_engine.h"
+#include "cli/study_printer.h"
 #include "cli/terminal.h"
 #include "core/json.h"
 #include "core/partial_file.h"
@@ -54,46 +52,6 @@ struct CompareFlags {
   std::vector<double> densities, video_densities;
   int num_prompts = 0, calls = 20, repeat = 1, floor_prompts = 1;
   bool resume = false, no_plot = false;
-};
-
-// What is going on, on stderr: a line that redraws itself on a terminal, one line per piece of work elsewhere.
-class StudyPrinter {
- public:
-  bool operator()(const report::StudyEvent& event) {
-    const bool is_new = event.stage != stage_ || event.done != done_ || event.what != what_;
-    if (event.stage != stage_) {
-      stage_ = std::string(event.stage);
-      began_ = Clock::now();
-      first_ = event.done;
-    }
-    done_ = event.done;
-    what_ = event.what;
-    if (is_new) print(event);
-    return interrupt_signal() == 0;
-  }
-  void end() {
-    if (is_terminal_ && !stage_.empty()) std::fprintf(stderr, "\r\x1b[K");
-    stage_.clear();
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  void print(const report::StudyEvent& event) const {
-    std::string line = stage_ + format(" %d/%d  ", event.done + 1, event.total) + what_;
-    const int finished = event.done - first_;
-    if (finished > 0) {
-      const double seconds = std::chrono::duration<double>(Clock::now() - began_).count();
-      line += "  ETA " + format_duration(seconds / finished * (event.total - event.done));
-    }
-    std::fprintf(stderr, is_terminal_ ? "\r%s\x1b[K" : "%s\n", line.c_str());
-    std::fflush(stderr);
-  }
-
-  bool is_terminal_ = ::isatty(STDERR_FILENO) == 1;
-  std::string stage_, what_;
-  int done_ = 0, first_ = 0;
-  Clock::time_point began_;
 };
 
 class Comparing {

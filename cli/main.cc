@@ -66,6 +66,7 @@ int run(int argc, char** argv) {
   winnow::cli::add_capture(app, action);
   winnow::cli::add_attend(app, action);
   winnow::cli::add_compare(app, action);
+  winnow::cli::add_compare_cache(app, action);
   winnow::cli::add_info(app, action);
   winnow::cli::add_calibrate(app, action);
   winnow::cli::add_config(app, action);

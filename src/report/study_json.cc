@@ -191,6 +191,8 @@ int take_over_videos(Study& study, const StudyInfo& info, std::string_view text,
   return taken;
 }
 
+std::string generation_text(const StudyInfo& info) { return generation_record(info).dump(-1, ' ', false, Json::error_handler_t::replace); }
+
 std::string to_csv(const Study& study) {
   static constexpr std::array<const char*, 18> kColumns = {
       "capture",     "label",      "method",     "setting",        "target_density", "density",           "rel_l1",  "rel_l2",  "cosine",

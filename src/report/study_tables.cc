@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "report/markdown.h"
 #include "report/study_text.h"
 
 namespace winnow::report {
@@ -14,13 +15,6 @@ namespace winnow::report {
 namespace {
 
 constexpr double kFastEnough = 1.5;
-
-std::string fixed(std::optional<double> value, int digits) {
-  if (!value || !std::isfinite(*value)) return "";
-  std::array<char, 40> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", digits, *value);
-  return text.data();
-}
 
 // Of errors: 0.0712, 0.00053.
 std::string error_text(double value) {
@@ -31,32 +25,6 @@ std::string error_text(double value) {
 
 std::string percent(double share) { return fixed(100.0 * share, 1) + " %"; }
 std::string times(double ratio) { return ratio > 0.0 ? fixed(ratio, 2) : ""; }
-
-using Cells = std::vector<std::string>;
-
-// Columns padded, so that the text is a table for eyes too.
-std::string table(const Cells& header, const std::vector<Cells>& rows) {
-  std::vector<std::size_t> widths;
-  for (std::size_t c = 0; c < header.size(); ++c) {
-    std::size_t width = std::max<std::size_t>(header[c].size(), 3);
-    for (const Cells& row : rows) width = std::max(width, row[c].size());
-    widths.push_back(width);
-  }
-  const auto line = [&](const Cells& cells, char fill) {
-    std::string text = "|";
-    for (std::size_t c = 0; c < cells.size(); ++c) {
-      text += std::string(1, fill) + cells[c] + std::string(widths[c] - cells[c].size(), fill) + fill + "|";
-    }
-    return text + "\n";
-  };
-  std::string text = line(header, ' ') + line(Cells(header.size()), '-');
-  for (const Cells& row : rows) text += line(row, ' ');
-  return text;
-}
-
-std::string block(const std::string& name, const std::string& body) {
-  return "<!-- compare:" + name + " -->\n" + body + "<!-- /compare:" + name + " -->\n";
-}
 
 const StudySetting& setting(const Study& study, std::size_t index) { return study.settings[index]; }
 

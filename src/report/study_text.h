@@ -28,6 +28,9 @@ std::string to_json(const Study& study, const StudyInfo& info);
 // Throws Error if the text is not such a report.
 int take_over_videos(Study& study, const StudyInfo& info, std::string_view json, const std::string& name);
 
+// What decides a generation besides prompt, seed and setting, as JSON text.
+std::string generation_text(const StudyInfo& info);
+
 // The records of "captures" and "videos" in one table, with a column that says which.
 std::string to_csv(const Study& study);
 

@@ -1,0 +1,40 @@
+#include "report/markdown.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+namespace winnow::report {
+
+std::string fixed(std::optional<double> value, int digits) {
+  if (!value || !std::isfinite(*value)) return "";
+  std::array<char, 40> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", digits, *value);
+  return text.data();
+}
+
+std::string table(const Cells& header, const std::vector<Cells>& rows) {
+  std::vector<std::size_t> widths;
+  for (std::size_t c = 0; c < header.size(); ++c) {
+    std::size_t width = std::max<std::size_t>(header[c].size(), 3);
+    for (const Cells& row : rows) width = std::max(width, row[c].size());
+    widths.push_back(width);
+  }
+  const auto line = [&](const Cells& cells, char fill) {
+    std::string text = "|";
+    for (std::size_t c = 0; c < cells.size(); ++c) {
+      text += std::string(1, fill) + cells[c] + std::string(widths[c] - cells[c].size(), fill) + fill + "|";
+    }
+    return text + "\n";
+  };
+  std::string text = line(header, ' ') + line(Cells(header.size()), '-');
+  for (const Cells& row : rows) text += line(row, ' ');
+  return text;
+}
+
+std::string block(const std::string& name, const std::string& body) {
+  return "<!-- compare:" + name + " -->\n" + body + "<!-- /compare:" + name + " -->\n";
+}
+
+}  // namespace winnow::report
