@@ -59,27 +59,38 @@ std::optional<BreakEven> BreakEven::load(const AttentionConfig& config, const Di
 
 BreakEven::BreakEven(CostProfile profile, Method method) : profile_(std::move(profile)), method_(std::move(method)) {}
 
-double BreakEven::expected_density(double keep) const {
+// None: nobody has looked for long.
+std::optional<double> BreakEven::expected_density(int step, double keep) const {
   if (keep > 0.0) return keep;
-  if (const std::optional<double> asked = asked_density(method_)) return *asked;
-  return pairs_ > 0.0 ? computed_pairs_ / pairs_ : kAssumedDensity;
+  if (const std::optional<double> asked = asked_density(method_)) return asked;
+  if (step_ < 0) return kAssumedDensity;
+  if (step < step_ || step >= step_ + kStepsUntilNextLook) return std::nullopt;
+  return computed_pairs_ / pairs_;
 }
 
-bool BreakEven::pays(const PlanGeometry& geometry, std::int64_t D, std::int64_t key_heads, const std::string& executor, double keep) const {
+bool BreakEven::pays(int step, const PlanGeometry& geometry, std::int64_t D, std::int64_t key_heads, const std::string& executor,
+                     double keep) const {
   const ExecutorCosts* costs = profile_.find(executor);
   if (costs == nullptr) return true;
   const auto planning = costs->planning.find(std::visit([]<class O>(const O&) { return O::kName; }, method_));
   if (planning == costs->planning.end()) return true;
+  const std::optional<double> density = expected_density(step, keep);
+  if (!density) return true;
   const double dense = costs->attend.seconds(attend_work(geometry, D, key_heads, 1.0));
-  const double sparse = costs->attend.seconds(attend_work(geometry, D, key_heads, expected_density(keep)));
+  const double sparse = costs->attend.seconds(attend_work(geometry, D, key_heads, *density));
   return planning->second.seconds(planning_work(method_, geometry, D, key_heads)) + sparse < dense;
 }
 
-void BreakEven::saw(double pairs, double density) {
+void BreakEven::saw(int step, double pairs, double density) {
+  if (step != step_) pairs_ = computed_pairs_ = 0.0;
+  step_ = step;
   pairs_ += pairs;
   computed_pairs_ += pairs * density;
 }
 
-void BreakEven::reset() { pairs_ = computed_pairs_ = 0.0; }
+void BreakEven::reset() {
+  step_ = -1;
+  pairs_ = computed_pairs_ = 0.0;
+}
 
 }  // namespace winnow

@@ -19,8 +19,10 @@ CostWork planning_work(const Method& method, const PlanGeometry& geometry, std::
 
 class BreakEven {
  public:
-  // Density that is assumed of methods without a density of their own until a call of the session has shown one.
+  // Of methods without a density of their own: what is assumed until a sparse call has shown one, and after how many steps
+  // without a sparse call the next one is sparse again, to look.
   static constexpr double kAssumedDensity = 0.5;
+  static constexpr int kStepsUntilNextLook = 8;
 
   // With the profile that configuration or environment name, or that lies at the default place; none: never dense for this reason.
   // Throws Error if a named one cannot be used; `diagnostics` hears of one at the default place that cannot.
@@ -29,16 +31,18 @@ class BreakEven {
 
   // False if the profile predicts that dense attention takes no longer than planning and attending. True for what it does not know.
   // `keep`: mean share of a budget in place of the method's own density, or 0.
-  bool pays(const PlanGeometry& geometry, std::int64_t D, std::int64_t key_heads, const std::string& executor, double keep) const;
+  bool pays(int step, const PlanGeometry& geometry, std::int64_t D, std::int64_t key_heads, const std::string& executor, double keep) const;
   // What a sparse call turned out to be.
-  void saw(double pairs, double density);
+  void saw(int step, double pairs, double density);
   void reset();
 
  private:
-  double expected_density(double keep) const;
+  std::optional<double> expected_density(int step, double keep) const;
 
   CostProfile profile_;
   Method method_;
+  // Of the last step that had a sparse call.
+  int step_ = -1;
   double pairs_ = 0.0, computed_pairs_ = 0.0;
 };
 

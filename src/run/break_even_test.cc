@@ -34,31 +34,36 @@ TEST(BreakEven, DependsOnWhatTheDensitySaves) {
   // Dense 512 x 512 x 16 products: 4.2 ms; at density 1/4 means included (1/64 of the rest) 1.1 ms.
   const double saved = 512.0 * 512 * 16 * 1e-9 * 0.75 * (1 - 1.0 / 64);
   const MeanPool quarter{.density = 0.25F};
-  EXPECT_TRUE(BreakEven(profile_of(0.99 * saved), quarter).pays(square(512), 16, 1, "scalar_f32", 0));
-  EXPECT_FALSE(BreakEven(profile_of(1.01 * saved), quarter).pays(square(512), 16, 1, "scalar_f32", 0));
-  EXPECT_FALSE(BreakEven(profile_of(0.99 * saved), quarter).pays(square(256), 16, 1, "scalar_f32", 0));
-  EXPECT_FALSE(BreakEven(profile_of(0.99 * saved), quarter).pays(square(512), 16, 1, "scalar_f32", 0.5)) << "a budget replaces the density";
-  EXPECT_TRUE(BreakEven(profile_of(0.99 * saved), SubBlock{.sparsity = 0.75F}).pays(square(512), 16, 1, "scalar_f32", 0));
+  EXPECT_TRUE(BreakEven(profile_of(0.99 * saved), quarter).pays(0, square(512), 16, 1, "scalar_f32", 0));
+  EXPECT_FALSE(BreakEven(profile_of(1.01 * saved), quarter).pays(0, square(512), 16, 1, "scalar_f32", 0));
+  EXPECT_FALSE(BreakEven(profile_of(0.99 * saved), quarter).pays(0, square(256), 16, 1, "scalar_f32", 0));
+  EXPECT_FALSE(BreakEven(profile_of(0.99 * saved), quarter).pays(0, square(512), 16, 1, "scalar_f32", 0.5))
+      << "a budget replaces the density";
+  EXPECT_TRUE(BreakEven(profile_of(0.99 * saved), SubBlock{.sparsity = 0.75F}).pays(0, square(512), 16, 1, "scalar_f32", 0));
 }
 
 TEST(BreakEven, LearnsTheDensityOfACdf) {
   const double dense = 512.0 * 512 * 16 * 1e-9;
   BreakEven rule(profile_of(0.4 * dense), MeanPool{});
-  EXPECT_TRUE(rule.pays(square(512), 16, 1, "scalar_f32", 0)) << "half is assumed";
-  rule.saw(1000, 0.8);
-  EXPECT_FALSE(rule.pays(square(512), 16, 1, "scalar_f32", 0));
-  rule.saw(3000, 0.2);
-  EXPECT_TRUE(rule.pays(square(512), 16, 1, "scalar_f32", 0)) << "0.35 of all pairs so far";
-  rule.saw(1000, 1.0);
+  EXPECT_TRUE(rule.pays(0, square(512), 16, 1, "scalar_f32", 0)) << "half is assumed";
+  rule.saw(0, 1000, 0.8);
+  EXPECT_FALSE(rule.pays(0, square(512), 16, 1, "scalar_f32", 0));
+  rule.saw(0, 3000, 0.2);
+  EXPECT_TRUE(rule.pays(0, square(512), 16, 1, "scalar_f32", 0)) << "0.35 of this step's pairs";
+  rule.saw(1, 1000, 1.0);
+  EXPECT_FALSE(rule.pays(2, square(512), 16, 1, "scalar_f32", 0)) << "the last step with a sparse call counts";
+  EXPECT_FALSE(rule.pays(8, square(512), 16, 1, "scalar_f32", 0));
+  EXPECT_TRUE(rule.pays(9, square(512), 16, 1, "scalar_f32", 0)) << "it looks again";
+  EXPECT_TRUE(rule.pays(0, square(512), 16, 1, "scalar_f32", 0)) << "another run";
   rule.reset();
-  EXPECT_TRUE(rule.pays(square(512), 16, 1, "scalar_f32", 0));
+  EXPECT_TRUE(rule.pays(0, square(512), 16, 1, "scalar_f32", 0));
 }
 
 TEST(BreakEven, KnowsOnlyWhatWasMeasured) {
   const CostProfile never = profile_of(1e3);
-  EXPECT_FALSE(BreakEven(never, MeanPool{}).pays(square(4096), 16, 1, "scalar_f32", 0));
-  EXPECT_TRUE(BreakEven(never, MeanPool{}).pays(square(4096), 16, 1, "amx_bf16", 0));
-  EXPECT_TRUE(BreakEven(never, Oracle{.density = 0.5F}).pays(square(4096), 16, 1, "scalar_f32", 0));
+  EXPECT_FALSE(BreakEven(never, MeanPool{}).pays(0, square(4096), 16, 1, "scalar_f32", 0));
+  EXPECT_TRUE(BreakEven(never, MeanPool{}).pays(0, square(4096), 16, 1, "amx_bf16", 0));
+  EXPECT_TRUE(BreakEven(never, Oracle{.density = 0.5F}).pays(0, square(4096), 16, 1, "scalar_f32", 0));
 }
 
 class BreakEvenSession : public tests::FolderTest {

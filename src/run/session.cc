@@ -145,12 +145,13 @@ struct AttentionSession::Impl {
   }
 
   // Of a call whose layouts are set.
-  DenseReason check_break_even(const PlanSpec& spec, const TensorView& q, const TensorView& k, std::string_view executor) const {
+  DenseReason check_break_even(int step, const PlanSpec& spec, const TensorView& q, const TensorView& k, std::string_view executor) const {
     if (!break_even) return DenseReason::none;
     const std::string_view name = executor.empty() ? std::string_view(config.executor) : executor;
     const double keep =
         spec.keep.empty() ? 0.0 : std::accumulate(spec.keep.begin(), spec.keep.end(), 0.0) / static_cast<double>(spec.keep.size());
-    const bool pays = break_even->pays(plan_geometry(q, k, spec), q.size(3), k.size(2), executor_for(name, q.dtype, q.size(3)).name, keep);
+    const bool pays =
+        break_even->pays(step, plan_geometry(q, k, spec), q.size(3), k.size(2), executor_for(name, q.dtype, q.size(3)).name, keep);
     return pays ? DenseReason::none : DenseReason::break_even;
   }
 
@@ -208,7 +209,7 @@ CallReport AttentionSession::attend(const StepContext& context, const TensorView
   impl_->tell(report.reason);
   impl_->set_layouts(spec, context, sequences, report.reason);
   if (report.reason == DenseReason::none) {
-    report.reason = impl_->check_break_even(spec, q, k, options.executor);
+    report.reason = impl_->check_break_even(context.step, spec, q, k, options.executor);
     if (report.reason == DenseReason::break_even) {
       spec.query_layout = spec.key_layout = nullptr;
       impl_->set_layouts(spec, context, sequences, report.reason);
@@ -245,7 +246,7 @@ CallReport AttentionSession::attend(const StepContext& context, const TensorView
   report.plan_seconds = seconds_between(start, planned);
   report.attend_seconds = seconds_between(planned, attended);
   report.executor = result.executor;
-  if (impl_->break_even && report.reason == DenseReason::none) impl_->break_even->saw(report.pairs, report.density);
+  if (impl_->break_even && report.reason == DenseReason::none) impl_->break_even->saw(context.step, report.pairs, report.density);
   impl_->count(report);
   return report;
 }
