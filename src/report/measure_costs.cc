@@ -75,7 +75,7 @@ std::int64_t first_that_pays(const BreakEven& rule, const std::string& executor)
   constexpr std::int64_t kTile = 64;
   for (std::int64_t tokens = kTile; tokens <= kMost; tokens += std::max<std::int64_t>(kTile, tokens / 64 * kTile / 4)) {
     const PlanGeometry geometry{.B = 1, .H = kHeads, .Sq = tokens, .Sk = tokens};
-    if (rule.pays(geometry, 128, kHeads, executor, 0.5)) return tokens;
+    if (rule.pays(0, geometry, 128, kHeads, executor, 0.5)) return tokens;
   }
   return 0;
 }
