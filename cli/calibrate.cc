@@ -126,6 +126,7 @@ void add_calibrate(CLI::App& app, Action& action) {
   add_machine_flags(*command, flags->run);
   command->footer(kFooter);
   command->callback([flags, &action] { action = [flags] { calibrate_skip_softmax(*flags); }; });
+  add_calibrate_budget(*calibrate, action);
 }
 
 }  // namespace winnow::cli

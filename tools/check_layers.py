@@ -21,7 +21,7 @@ MAY_INCLUDE = {
     "steps": {"core"},
     "metrics": {"core"},
     "media": {"core"},
-    "calib": {"core", "device", "plan", "prep", "select", "exec", "metrics"},
+    "calib": {"core", "device", "plan", "prep", "select", "exec", "steps", "metrics"},
     "comm": {"core", "exec"},
     "run": {"core", "plan", "prep", "select", "exec", "steps", "calib"},
     "dit": ALL_STAGES | {"media"},

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "winnow/attend.h"
+#include "winnow/budget.h"
 #include "winnow/callbacks.h"
 #include "winnow/methods.h"
 #include "winnow/plan.h"
@@ -21,7 +22,8 @@ struct AttentionConfig {
   Method method = Dense{};
   GateOptions gate;
   TokenOptions tokens;
-  std::string executor;  // empty: chosen
+  std::optional<SignalBudget> budget;  // of methods that take budgets per head; unset: the method's own
+  std::string executor;                // empty: chosen
   // A cost profile of this machine (winnow info --measure): sparse calls whose planning would not pay run dense. Empty: of
   // WINNOW_PROFILE, else at the default place if there is one; "none": no such rule.
   std::string profile;
@@ -38,9 +40,9 @@ std::string to_json(const AttentionConfig& config);  // every key, one line
 // contradicts itself or does not fit q and k.
 PlanSpec plan_spec(const AttentionConfig& config, const StepContext& context, const TensorView& q, const TensorView& k);
 
-// For skip_softmax with target_sparsity and a model: names the model directory's own calibration if the configuration names none,
-// checks that the calibration covers the model's experts and the target, and tells `diagnostics` if it was made for another
-// model. Other configurations come back unchanged. Throws Error.
+// For a budget with a calibrated map: checks that it covers the model's experts. For skip_softmax with target_sparsity and a model: names
+// the model directory's own calibration if the configuration names none, checks that the calibration covers the model's experts and the
+// target, and tells `diagnostics` if it was made for another model. Other configurations come back unchanged. Throws Error.
 AttentionConfig with_model_calibration(AttentionConfig config, const std::string& model_directory, const Diagnostics& diagnostics = {});
 
 struct CallReport {
@@ -48,6 +50,7 @@ struct CallReport {
   double density = 1.0;                    // FLOP-weighted; skip-softmax counts (QK + kept PV) / 2
   double pairs = 0.0;                      // query-key pairs of dense attention, the weight of this density
   SelectReport selected;                   // of a method that selects tiles, on a sparse call
+  bool signal_budget = false;              // whether 1/l of an earlier call set the budgets
   double plan_seconds = 0.0;
   double attend_seconds = 0.0;
   const char* executor = "";

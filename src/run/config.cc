@@ -17,6 +17,7 @@ template <class Config, class Visit>
 void shared_options(Config& config, Visit&& visit) {
   GateOptions::options(config.gate, visit);
   TokenOptions::options(config.tokens, visit);
+  visit("budget", config.budget);
   visit("executor", config.executor);
   visit("profile", config.profile);
 }
@@ -49,6 +50,21 @@ std::string implied_method(const nlohmann::json& object) {
     if (any && all) found.emplace_back(Options::kName);
   });
   return found.size() == 1 ? found[0] : "";
+}
+
+// A budget needs a method that takes one per head, and only one of the two.
+void check_budget(const AttentionConfig& config) {
+  if (!config.budget) return;
+  config.budget->validate();
+  std::visit(
+      [&]<class Options>(const Options& options) {
+        if constexpr (requires { options.budgets; }) {
+          if (!options.budgets.empty()) throw Error("config", "budget: expected this or budgets, got both");
+        } else {
+          throw Error("config", std::string("budget: expected a method with budgets per head, got ") + Options::kName);
+        }
+      },
+      config.method);
 }
 
 AttentionConfig from_json(const nlohmann::json& object) {
@@ -94,6 +110,7 @@ void FixedPlan::validate() const {
 void AttentionConfig::validate() const {
   gate.validate();
   tokens.validate();
+  check_budget(*this);
   std::visit([](const auto& options) { options.validate(); }, method);
 }
 
@@ -122,8 +139,8 @@ std::string to_json(const AttentionConfig& config) {
   nlohmann::ordered_json out;
   out["method"] = config.method_name();
   const auto write = [&]<class Value>(const char* key, const Value& value) {
-    if constexpr (std::is_same_v<Value, std::optional<float>>) {
-      if (value) out[key] = json_value(*value);  // one of several keys that exclude each other
+    if constexpr (std::is_same_v<Value, std::optional<float>> || std::is_same_v<Value, std::optional<SignalBudget>>) {
+      if (value) out[key] = json_value(*value);  // a key that need not be there: one of several that exclude each other, or off
     } else {
       out[key] = json_value(value);
     }

@@ -38,9 +38,9 @@ TEST(Heap, RepeatedCallsAllocateNothing) {
   const Tensor out(DType::f32, {1, S, 4, 16});
   fill_normal({q.as<float>(), static_cast<std::size_t>(q.numel())}, 1);
   fill_normal({k.as<float>(), static_cast<std::size_t>(k.numel())}, 2);
-  for (const char* name :
-       {R"({"method":"dense"})", R"({"method":"mean_pool","cdf":0.5})", R"({"method":"oracle","density":0.5})", R"({"method":"subblock"})",
-        R"({"method":"cosine_gate","theta":0.1})", R"({"method":"sol"})", R"({"method":"skip_softmax","threshold":0.01})"}) {
+  for (const char* name : {R"({"method":"dense"})", R"({"method":"mean_pool","cdf":0.5})", R"({"method":"oracle","density":0.5})",
+                           R"({"method":"subblock"})", R"({"method":"cosine_gate","theta":0.1})", R"({"method":"sol"})",
+                           R"({"method":"skip_softmax","threshold":0.01})", R"({"method":"subblock","budget":{}})"}) {
     AttentionSession session(parse_attention_config(name));
     Workspace ws;
     const StepContext context;

@@ -11,6 +11,7 @@
 #include "exec/registry.h"
 #include "run/break_even.h"
 #include "run/layouts.h"
+#include "run/signal_keep.h"
 #include "run/skip_target.h"
 #include "run/static_plan.h"
 #include "select/budgets.h"
@@ -104,6 +105,7 @@ struct AttentionSession::Impl {
   std::optional<HeadBudgets> budgets;
   std::optional<SkipTarget> skip;  // of SkipSoftmax
   std::optional<BreakEven> break_even;
+  std::optional<SignalKeep> signal;
   LayoutCache layouts;
   bool told_missing_timestep = false;
   bool told_unknown_positions = false;
@@ -173,6 +175,7 @@ AttentionSession::AttentionSession(AttentionConfig config, Diagnostics diagnosti
   if (const auto* skip = std::get_if<SkipSoftmax>(&config.method)) impl_->skip.emplace(*skip, diagnostics);
   impl_->budgets = load_budgets(config.method);
   impl_->break_even = BreakEven::load(config, diagnostics);
+  if (config.budget) impl_->signal.emplace(*config.budget);
   impl_->config = std::move(config);
   impl_->diagnostics = std::move(diagnostics);
 }
@@ -187,6 +190,7 @@ void AttentionSession::reset() {
   impl_->told_unknown_positions = false;
   if (impl_->skip) impl_->skip->reset();
   if (impl_->break_even) impl_->break_even->reset();
+  if (impl_->signal) impl_->signal->reset();
 }
 
 CallReport AttentionSession::attend(const StepContext& context, const TensorView& q, const TensorView& k, const TensorView& v,
@@ -215,6 +219,11 @@ CallReport AttentionSession::attend(const StepContext& context, const TensorView
       impl_->set_layouts(spec, context, sequences, report.reason);
     }
   }
+  if (impl_->signal && report.reason == DenseReason::none) {
+    const std::span<const float> keep = impl_->signal->keep(context, sizes.Sk, sizes.H, impl_->diagnostics);
+    if (!keep.empty()) spec.keep = keep;
+    report.signal_budget = !keep.empty();
+  }
 
   std::optional<TilePlan> made;
   const TilePlan* plan = nullptr;
@@ -238,7 +247,14 @@ CallReport AttentionSession::attend(const StepContext& context, const TensorView
     call.skip_threshold_log2 = impl_->skip->threshold_log2(context, keys, executor, impl_->diagnostics);
     call.executor = executor.name;
   }
+  // A call that drops keys says too little about their weight.
+  const bool gives_signal = impl_->signal && sequences.self && (plan->is_identity() || plan->skipped() == Skipped::mean);
+  if (gives_signal && call.stats.inv_l.data == nullptr) {
+    call.stats.inv_l =
+        TensorView(ws.allocate<float>(static_cast<std::size_t>(sizes.B * sizes.H * sizes.Sq)), DType::f32, {sizes.B, sizes.H, sizes.Sq});
+  }
   const AttendResult result = winnow::attend(*plan, q, k, v, out, call, ws);
+  if (gives_signal) impl_->signal->note(context, sizes.Sk, call.stats.inv_l);
   const auto attended = Clock::now();
 
   report.pairs = plan->geometry().pairs();

@@ -1,0 +1,116 @@
+// winnow calibrate budget: how sparse a head may be, from 1/l.
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+
+#include "cli/commands.h"
+#include "cli/generate_flags.h"
+#include "cli/help.h"
+#include "cli/load_engine.h"
+#include "cli/terminal.h"
+#include "core/partial_file.h"
+#include "media/plot.h"
+#include "report/budget_study.h"
+#include "report/study.h"
+#include "winnow/error.h"
+#include "winnow/threads.h"
+
+namespace winnow::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFooter =
+    R"(Runs the model densely, once per prompt. For every head of every measured call it finds the largest share of key tiles that can be
+dropped with rel-L1 at most --error, chosen by their true mass, and fits it to ln of the largest softmax weight (1/l), per expert.
+Afterwards --attention '{"method":"subblock","budget":{"map":"FILE"}}' gives each head that share. Prints how well 1/l ranks the
+heads, beside the timestep, the entropy and the true mass; --report has every point. Calibrate at the size that you use.
+
+Example:
+  winnow calibrate budget --model models/winnow-tiny -p "a small green star bouncing over a noisy grey background" -o budget.json)";
+
+struct BudgetFlags {
+  GenerateFlags run;
+  std::string prompts, output, plot;
+  report::BudgetOptions options;
+};
+
+void calibrate_budget(BudgetFlags flags) {
+  if (flags.run.prompt.empty() && flags.prompts.empty() && flags.run.prompt_embeds.empty()) {
+    throw CLI::RequiredError("--prompt, --prompts or --prompt-embeds");
+  }
+  check_device(flags.run);
+  check_writable("calibrate", flags.output);
+  if (!flags.run.report.empty()) check_writable("calibrate", flags.run.report);
+  if (!flags.plot.empty()) {
+    check_writable("calibrate", flags.plot);
+    media::find_gnuplot();
+  }
+  report::BudgetOptions& options = flags.options;
+  options.generate = generate_options(flags.run);
+  options.model = flags.run.model;
+  options.prompts = flags.prompts.empty() ? std::vector<std::string>{flags.run.prompt} : report::read_prompts(flags.prompts);
+  if (flags.run.threads != 0) set_num_threads(flags.run.threads);
+  ProgressPrinter printer;
+  options.generate.progress = [&](const ProgressEvent& event) { return printer(event); };
+  printer.begin("", 0);
+  Engine engine = load_engine(flags.run, options.generate.progress);
+  check_memory(engine.estimate(options.generate));
+  int run = 0;
+  const report::Generate generate = [&](const GenerateOptions& one) {
+    printer.begin("prompt " + std::to_string(++run) + "/" + std::to_string(options.prompts.size()), engine.estimate(one).high_noise_steps);
+    return engine.generate(one);
+  };
+  const report::BudgetStudy study = report::measure_budgets(generate, options);
+  report::calibrate_budgets(study, options).save(flags.output);
+  if (!flags.run.report.empty()) write_text_file("calibrate", flags.run.report, report::to_json(study, options));
+  if (!flags.plot.empty()) media::write_plot(flags.plot, report::plot_panels(study));
+  printer.end();
+  std::printf("%s\n%-11s %s\n", report::to_markdown(study).c_str(), "wrote", flags.output.c_str());
+}
+
+}  // namespace
+
+void add_calibrate_budget(CLI::App& calibrate, Action& action) {
+  CLI::App* command = calibrate.add_subcommand("budget", "Fit how sparse a head may be to 1/l");
+  const auto flags = std::make_shared<BudgetFlags>();
+  add_prompt_flags(*command, flags->run);
+  command->add_option("--prompts", flags->prompts, "File with a prompt per line, instead of --prompt; each is a run with the next seed")
+      ->excludes("--prompt")
+      ->excludes("--prompt-embeds")
+      ->type_name("FILE")
+      ->group("Prompt");
+  const std::string group = "Fit";
+  command->add_option("--error", flags->options.error, "Largest rel-L1 of a head's output")
+      ->check(CLI::Range(1e-6, 1.0).description(""))
+      ->capture_default_str()
+      ->type_name("X")
+      ->group(group);
+  command->add_option("--overshoot", flags->options.overshoot, "Share of the points that may be promised more sparsity than they have")
+      ->check(CLI::Range(0.0, 1.0).description(""))
+      ->capture_default_str()
+      ->type_name("X")
+      ->group(group);
+  command->add_option("--step-stride", flags->options.step_stride, "Measure every n-th step")
+      ->check(at_least_one())
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(group);
+  command->add_flag("--line", flags->options.line, "Fit a line instead of a non-decreasing function")->group(group);
+  command->add_option("-o,--output", flags->output, "Calibration file")->required()->type_name("FILE")->group("Output");
+  command->add_option("--report", flags->run.report, "Every point and score as JSON")->type_name("FILE")->group("Output");
+  command->add_option("--plot", flags->plot, "Signal and sparsity over the steps (.png; needs the program gnuplot)")
+      ->type_name("FILE")
+      ->group("Output");
+  add_clip_flags(*command, flags->run);
+  add_sampling_flags(*command, flags->run, "--num-steps");
+  add_model_flag(*command, flags->run)->required();
+  add_machine_flags(*command, flags->run);
+  command->footer(kFooter);
+  command->callback([flags, &action] { action = [flags] { calibrate_budget(*flags); }; });
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,101 @@
+// A budget study as JSON, as Markdown and as panels of the plot.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "device/cpu/features.h"
+#include "report/budget_study.h"
+#include "report/machine.h"
+#include "report/markdown.h"
+#include "winnow/threads.h"
+#include "winnow/version.h"
+
+namespace winnow::report {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void put(Json& json, const char* key, std::optional<double> value) {
+  if (value && std::isfinite(*value)) json[key] = *value;
+}
+
+// Mean over heads of value(point), per layer and step.
+template <class Value>
+std::vector<media::PlotSeries> lines(const BudgetStudy& study, Value value) {
+  std::map<int, std::map<int, std::pair<double, int>>> sums;
+  for (const HeadPoint& p : study.points) {
+    auto& [sum, count] = sums[p.layer][p.step];
+    sum += value(p);
+    ++count;
+  }
+  std::vector<media::PlotSeries> series;
+  for (const auto& [layer, steps] : sums) {
+    media::PlotSeries& line = series.emplace_back(media::PlotSeries{"layer " + std::to_string(layer), {}});
+    for (const auto& [step, sum] : steps) line.points.push_back({static_cast<double>(step), sum.first / sum.second});
+  }
+  return series;
+}
+
+}  // namespace
+
+std::string to_json(const BudgetStudy& study, const BudgetOptions& options) {
+  Json json = {{"error", options.error}, {"tokens", study.tokens}, {"executor", study.executor}};
+  json["rank"] = Json::array();
+  for (const BudgetScore& s : score_budgets(study)) {
+    Json record = {{"group", s.group}, {"points", s.points}};
+    put(record, "max_weight", s.max_weight);
+    put(record, "timestep", s.timestep);
+    put(record, "entropy", s.entropy);
+    put(record, "oracle_mass95", s.mass95);
+    json["rank"].push_back(record);
+  }
+  json["maps"] = Json::array();
+  for (const MapScore& s : score_maps(study)) {
+    json["maps"].push_back({{"map", s.map}, {"mean_abs_error", s.mean_error}, {"overshoot", s.overshoot}});
+  }
+  json["points"] = Json::array();
+  for (const HeadPoint& p : study.points) {
+    json["points"].push_back({{"expert", p.expert},
+                              {"step", p.step},
+                              {"layer", p.layer},
+                              {"head", p.head},
+                              {"timestep", p.timestep},
+                              {"mean_ln_l", p.mean_log_l},
+                              {"entropy", p.entropy},
+                              {"mass95_sparsity", p.mass95},
+                              {"achievable_sparsity", p.achievable}});
+  }
+  json["machine"] = {{"cpu", cpu_name()}, {"isa", isa_names()}, {"threads", num_threads()}};
+  json["version"] = version();
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string to_markdown(const BudgetStudy& study) {
+  std::vector<Cells> ranks;
+  for (const BudgetScore& s : score_budgets(study)) {
+    ranks.push_back(
+        {s.group, std::to_string(s.points), fixed(s.max_weight, 3), fixed(s.timestep, 3), fixed(s.entropy, 3), fixed(s.mass95, 3)});
+  }
+  std::vector<Cells> maps;
+  for (const MapScore& s : score_maps(study)) maps.push_back({s.map, fixed(s.mean_error, 3), fixed(s.overshoot, 2)});
+  return block("budget_rank", table({"points of", "number", "1/l", "timestep", "entropy", "oracle 95 % mass"}, ranks)) + "\n" +
+         block("budget_maps", table({"map", "mean abs. error", "promises > 0.05 too much"}, maps));
+}
+
+std::vector<media::PlotPanel> plot_panels(const BudgetStudy& study) {
+  media::PlotPanel signal;
+  signal.title = "signal";
+  signal.x_label = "step";
+  signal.y_label = "mean ln l";
+  signal.series = lines(study, [](const HeadPoint& p) { return p.mean_log_l; });
+  media::PlotPanel sparsity;
+  sparsity.title = "achievable sparsity";
+  sparsity.x_label = "step";
+  sparsity.y_label = "share of tiles dropped";
+  sparsity.series = lines(study, [](const HeadPoint& p) { return p.achievable; });
+  return {std::move(signal), std::move(sparsity)};
+}
+
+}  // namespace winnow::report
