@@ -40,9 +40,9 @@ std::string to_json(const AttentionConfig& config);  // every key, one line
 // contradicts itself or does not fit q and k.
 PlanSpec plan_spec(const AttentionConfig& config, const StepContext& context, const TensorView& q, const TensorView& k);
 
-// For a budget with a calibrated map: checks that it covers the model's experts. For skip_softmax with target_sparsity and a model: names
-// the model directory's own calibration if the configuration names none, checks that the calibration covers the model's experts and the
-// target, and tells `diagnostics` if it was made for another model. Other configurations come back unchanged. Throws Error.
+// For skip_softmax with target_sparsity and a model: names the model directory's own calibration if the configuration names none,
+// checks that the calibration covers the model's experts and the target, and tells `diagnostics` if it was made for another
+// model. The same checks for the calibration that a budget names. Other configurations come back unchanged. Throws Error.
 AttentionConfig with_model_calibration(AttentionConfig config, const std::string& model_directory, const Diagnostics& diagnostics = {});
 
 struct CallReport {
