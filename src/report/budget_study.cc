@@ -231,6 +231,8 @@ BudgetStudy measure_budgets(const Generate& generate, const BudgetOptions& optio
     study.executor = std::move(measured.executor);
     study.tokens = call.k.size(1);
     study.points.insert(study.points.end(), measured.points.begin(), measured.points.end());
+    const std::vector<BudgetTrial> trials = try_budgets(call, run.attention.executor, ws);
+    study.trials.insert(study.trials.end(), trials.begin(), trials.end());
   };
   const bool has_embeds = !options.generate.prompt_embeds.empty();
   for (std::size_t i = 0; i < (has_embeds ? 1 : options.prompts.size()); ++i, ++run.seed) {

@@ -10,6 +10,7 @@
 
 #include "calib/budget.h"
 #include "media/plot.h"
+#include "report/budget_trial.h"
 #include "report/comparison.h"
 #include "winnow/engine.h"
 
@@ -43,6 +44,7 @@ struct BudgetOptions {
 };
 struct BudgetStudy {
   std::vector<HeadPoint> points;
+  std::vector<BudgetTrial> trials;  // of every measured call
   std::int64_t tokens = 0;
   std::string executor;
 };
@@ -67,7 +69,7 @@ struct MapScore {
 std::vector<MapScore> score_maps(const BudgetStudy& study);
 
 std::string to_json(const BudgetStudy& study, const BudgetOptions& options);
-std::string to_markdown(const BudgetStudy& study);  // tables budget_rank, budget_maps
+std::string to_markdown(const BudgetStudy& study);  // tables budget_rank, budget_maps, budget_trials
 // Signal and achievable sparsity over the steps, one line per layer: the switch of experts is the jump.
 std::vector<media::PlotPanel> plot_panels(const BudgetStudy& study);
 

@@ -64,6 +64,29 @@ TEST(BudgetStudy, MeasuresEachHead) {
   for (std::size_t h = 0; h < 3; ++h) EXPECT_GE(rough[h].achievable, points[h].achievable);
 }
 
+TEST(BudgetTrials, EqualDensityFromBothBudgets) {
+  const Case c(2560);
+  Workspace ws;
+  const std::vector<BudgetTrial> trials = try_budgets(c.call, "", ws);
+  EXPECT_EQ(ws.used_bytes(), 0U);
+  ASSERT_EQ(trials.size(), 8U);
+  for (std::size_t i = 0; i < trials.size(); i += 2) {
+    EXPECT_FALSE(trials[i].signal);
+    EXPECT_TRUE(trials[i + 1].signal);
+    EXPECT_NEAR(trials[i].density, trials[i + 1].density, 0.02);
+    EXPECT_NEAR(trials[i].density, trials[i].target, 0.08);  // neighbours are kept beside the budget
+    EXPECT_GT(trials[i].mass_recall, trials[i].density - 0.01);
+    EXPECT_LE(trials[i].mass_recall, 1.0 + 1e-5);
+    EXPECT_GT(trials[i].rel_l2, 0.0);
+  }
+  std::vector<BudgetTrial> twice = trials;
+  twice.insert(twice.end(), trials.begin(), trials.end());
+  const std::vector<BudgetTrial> means = mean_trials(twice);
+  ASSERT_EQ(means.size(), 8U);
+  EXPECT_DOUBLE_EQ(means[3].rel_l2, trials[3].rel_l2);
+  EXPECT_TRUE(mean_trials({}).empty());
+}
+
 BudgetStudy made_study() {
   BudgetStudy study;
   study.tokens = 4752;
@@ -152,6 +175,7 @@ TEST(BudgetStudy, RunsDenseAndMeasuresTheChosenSteps) {
   EXPECT_THAT(seeds, testing::ElementsAre(5U, 6U));
   EXPECT_EQ(study.points.size(), 2U * 2U * 3U);
   EXPECT_EQ(study.tokens, 300);
+  EXPECT_EQ(study.trials.size(), 2U * 2U * 8U);
   options.step_stride = 0;
   EXPECT_THROW(measure_budgets(generate, options), Error);
   AttentionInputs wrong = c.call;

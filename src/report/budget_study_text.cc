@@ -55,6 +55,16 @@ std::string to_json(const BudgetStudy& study, const BudgetOptions& options) {
   for (const MapScore& s : score_maps(study)) {
     json["maps"].push_back({{"map", s.map}, {"mean_abs_error", s.mean_error}, {"overshoot", s.overshoot}});
   }
+  json["trials"] = Json::array();
+  for (const BudgetTrial& t : mean_trials(study.trials)) {
+    json["trials"].push_back({{"method", t.method},
+                              {"target_density", t.target},
+                              {"budget", t.signal ? "1/l" : "fixed"},
+                              {"density", t.density},
+                              {"rel_l1", t.rel_l1},
+                              {"rel_l2", t.rel_l2},
+                              {"mass_recall", t.mass_recall}});
+  }
   json["points"] = Json::array();
   for (const HeadPoint& p : study.points) {
     json["points"].push_back({{"expert", p.expert},
@@ -80,8 +90,14 @@ std::string to_markdown(const BudgetStudy& study) {
   }
   std::vector<Cells> maps;
   for (const MapScore& s : score_maps(study)) maps.push_back({s.map, fixed(s.mean_error, 3), fixed(s.overshoot, 2)});
+  std::vector<Cells> trials;
+  for (const BudgetTrial& t : mean_trials(study.trials)) {
+    trials.push_back({t.method, fixed(t.target, 2), t.signal ? "1/l" : "fixed", fixed(t.density, 3), fixed(t.rel_l1, 4), fixed(t.rel_l2, 4),
+                      fixed(t.mass_recall, 3)});
+  }
   return block("budget_rank", table({"points of", "number", "1/l", "timestep", "entropy", "oracle 95 % mass"}, ranks)) + "\n" +
-         block("budget_maps", table({"map", "mean abs. error", "promises > 0.05 too much"}, maps));
+         block("budget_maps", table({"map", "mean abs. error", "promises > 0.05 too much"}, maps)) + "\n" +
+         block("budget_trials", table({"method", "target", "budget", "density", "rel-L1", "rel-L2", "mass recall"}, trials));
 }
 
 std::vector<media::PlotPanel> plot_panels(const BudgetStudy& study) {
