@@ -34,26 +34,12 @@ Example:
 
 struct BudgetFlags {
   GenerateFlags run;
-  std::string prompts, output, plot;
+  std::string captures, prompts, output, plot;
   report::BudgetOptions options;
 };
 
-void calibrate_budget(BudgetFlags flags) {
-  if (flags.run.prompt.empty() && flags.prompts.empty() && flags.run.prompt_embeds.empty()) {
-    throw CLI::RequiredError("--prompt, --prompts or --prompt-embeds");
-  }
-  check_device(flags.run);
-  check_writable("calibrate", flags.output);
-  if (!flags.run.report.empty()) check_writable("calibrate", flags.run.report);
-  if (!flags.plot.empty()) {
-    check_writable("calibrate", flags.plot);
-    media::find_gnuplot();
-  }
-  report::BudgetOptions& options = flags.options;
-  options.generate = generate_options(flags.run);
-  options.model = flags.run.model;
-  options.prompts = flags.prompts.empty() ? std::vector<std::string>{flags.run.prompt} : report::read_prompts(flags.prompts);
-  if (flags.run.threads != 0) set_num_threads(flags.run.threads);
+// Runs the model.
+report::BudgetStudy measure(const BudgetFlags& flags, report::BudgetOptions options) {
   ProgressPrinter printer;
   options.generate.progress = [&](const ProgressEvent& event) { return printer(event); };
   printer.begin("", 0);
@@ -64,11 +50,36 @@ void calibrate_budget(BudgetFlags flags) {
     printer.begin("prompt " + std::to_string(++run) + "/" + std::to_string(options.prompts.size()), engine.estimate(one).high_noise_steps);
     return engine.generate(one);
   };
-  const report::BudgetStudy study = report::measure_budgets(generate, options);
+  report::BudgetStudy study = report::measure_budgets(generate, options);
+  printer.end();
+  return study;
+}
+
+void check_flags(const BudgetFlags& flags) {
+  if (flags.captures.empty() == flags.run.model.empty()) throw CLI::RequiredError("Either --model or --captures");
+  const bool has_prompt = !flags.run.prompt.empty() || !flags.prompts.empty() || !flags.run.prompt_embeds.empty();
+  if (flags.captures.empty() && !has_prompt) throw CLI::RequiredError("--prompt, --prompts or --prompt-embeds");
+  check_device(flags.run);
+  check_writable("calibrate", flags.output);
+  if (!flags.run.report.empty()) check_writable("calibrate", flags.run.report);
+  if (!flags.plot.empty()) {
+    check_writable("calibrate", flags.plot);
+    media::find_gnuplot();
+  }
+}
+
+void calibrate_budget(BudgetFlags flags) {
+  check_flags(flags);
+  report::BudgetOptions& options = flags.options;
+  options.generate = generate_options(flags.run);
+  options.model = flags.run.model;
+  options.prompts = flags.prompts.empty() ? std::vector<std::string>{flags.run.prompt} : report::read_prompts(flags.prompts);
+  if (flags.run.threads != 0) set_num_threads(flags.run.threads);
+  const report::BudgetStudy study =
+      flags.captures.empty() ? measure(flags, options) : report::measure_budgets(report::load_captures(flags.captures), options);
   report::calibrate_budgets(study, options).save(flags.output);
   if (!flags.run.report.empty()) write_text_file("calibrate", flags.run.report, report::to_json(study, options));
   if (!flags.plot.empty()) media::write_plot(flags.plot, report::plot_panels(study));
-  printer.end();
   std::printf("%s\n%-11s %s\n", report::to_markdown(study).c_str(), "wrote", flags.output.c_str());
 }
 
@@ -107,7 +118,10 @@ void add_calibrate_budget(CLI::App& calibrate, Action& action) {
       ->group("Output");
   add_clip_flags(*command, flags->run);
   add_sampling_flags(*command, flags->run, "--num-steps");
-  add_model_flag(*command, flags->run)->required();
+  add_model_flag(*command, flags->run);
+  command->add_option("--captures", flags->captures, "Folder with captures (winnow capture), instead of --model")
+      ->type_name("DIR")
+      ->group("Model");
   add_machine_flags(*command, flags->run);
   command->footer(kFooter);
   command->callback([flags, &action] { action = [flags] { calibrate_budget(*flags); }; });

@@ -1,4 +1,4 @@
-// winnow calibrate skip-softmax, as built, on winnow-tiny: the file that it writes works, and what every kind of bad input gets.
+// winnow calibrate, as built, on winnow-tiny: the files that it writes work, and what every kind of bad input gets.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class CliCalibrate : public tests::Cli {
  protected:
@@ -67,6 +68,41 @@ TEST_F(CliCalibrate, BadInput) {
   const tests::Finished none = calibrate({"--prompts", path("prompts.txt"), "-o", path("c.json")});
   EXPECT_EQ(none.code, 1);
   EXPECT_THAT(none.err, HasSubstr("expected a prompt per line"));
+}
+
+class CliCalibrateBudget : public tests::Cli {
+ protected:
+  tests::Finished calibrate(std::vector<std::string> more) const {
+    std::vector<std::string> words = {"calibrate", "budget", "--model",  tests::kModel, "-W",          "96",
+                                      "-H",        "96",     "--frames", "9",           "--num-steps", "6"};
+    words.insert(words.end(), more.begin(), more.end());
+    return winnow(words);
+  }
+};
+
+TEST_F(CliCalibrateBudget, WritesAMapThatBudgetsTheHeads) {
+  const tests::Finished run =
+      calibrate({"-p", "a small green ring", "-o", path("b.json"), "--report", path("points.json"), "--step-stride", "2"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("1/l"), HasSubstr("isotonic"), HasSubstr("subblock"), HasSubstr("b.json")));
+  const auto file = nlohmann::json::parse(tests::read_file(path("b.json")));
+  EXPECT_EQ(file.at("model").get<std::string>().size(), 16U);
+  const auto points = nlohmann::json::parse(tests::read_file(path("points.json"))).at("points");
+  EXPECT_EQ(points.size(), 3U * 6U * 2U);
+  const nlohmann::json setting = {{"method", "subblock"}, {"budget", {{"map", path("b.json")}}}};
+  const tests::Finished sparse =
+      winnow({"generate", "--model", tests::kModel, "-W", "96", "-H", "96", "--frames", "9", "--steps", "6", "-p", "a small green ring",
+              "--attention", setting.dump(), "-o", path("a.y4m"), "--report", path("report.json")});
+  ASSERT_EQ(sparse.code, 0) << sparse.err;
+  EXPECT_THAT(sparse.err, Not(HasSubstr("warning")));
+  EXPECT_LT(nlohmann::json::parse(tests::read_file(path("report.json"))).at("runs").at(0).at("density").get<double>(), 0.95);
+}
+
+TEST_F(CliCalibrateBudget, BadInput) {
+  expect_refused(calibrate({"-o", path("b.json")}), 2, "--prompt");
+  expect_refused(winnow({"calibrate", "budget", "-p", "x", "-o", path("b.json")}), 2, "--captures");
+  expect_refused(calibrate({"-p", "x", "-o", path("no/such/folder/b.json")}), 1, "no/such/folder");
+  expect_refused(calibrate({"-p", "x", "-o", path("b.json"), "--error", "2"}), 2, "--error");
 }
 
 }  // namespace

@@ -199,6 +199,16 @@ BudgetScore score(const BudgetStudy& study, const char* group, int expert) {
           rank(mass, achievable)};
 }
 
+void add_call(BudgetStudy& study, const AttentionInputs& call, const BudgetOptions& options, Workspace& ws) {
+  const std::string& executor = options.generate.attention.executor;
+  MeasuredHeads measured = measure_heads(call, options.error, executor, ws);
+  study.executor = std::move(measured.executor);
+  study.tokens = call.k.size(1);
+  study.points.insert(study.points.end(), measured.points.begin(), measured.points.end());
+  const std::vector<BudgetTrial> trials = try_budgets(call, executor, ws);
+  study.trials.insert(study.trials.end(), trials.begin(), trials.end());
+}
+
 }  // namespace
 
 MeasuredHeads measure_heads(const AttentionInputs& call, double error, const std::string& executor, Workspace& ws) {
@@ -227,12 +237,7 @@ BudgetStudy measure_budgets(const Generate& generate, const BudgetOptions& optio
   run.cache = {};
   run.attention_observer = [&](const AttentionInputs& call) {
     if (call.context.branch != Branch::conditional || call.context.step % options.step_stride != 0) return;
-    MeasuredHeads measured = measure_heads(call, options.error, run.attention.executor, ws);
-    study.executor = std::move(measured.executor);
-    study.tokens = call.k.size(1);
-    study.points.insert(study.points.end(), measured.points.begin(), measured.points.end());
-    const std::vector<BudgetTrial> trials = try_budgets(call, run.attention.executor, ws);
-    study.trials.insert(study.trials.end(), trials.begin(), trials.end());
+    add_call(study, call, options, ws);
   };
   const bool has_embeds = !options.generate.prompt_embeds.empty();
   for (std::size_t i = 0; i < (has_embeds ? 1 : options.prompts.size()); ++i, ++run.seed) {
@@ -240,6 +245,13 @@ BudgetStudy measure_budgets(const Generate& generate, const BudgetOptions& optio
     generate(run);
   }
   if (study.points.empty()) throw Error("budget", "prompts: expected at least one, got none");
+  return study;
+}
+
+BudgetStudy measure_budgets(const std::vector<Capture>& captures, const BudgetOptions& options) {
+  BudgetStudy study;
+  Workspace ws;
+  for (const Capture& capture : captures) add_call(study, capture.inputs(), options, ws);
   return study;
 }
 

@@ -11,6 +11,7 @@
 #include "calib/budget.h"
 #include "media/plot.h"
 #include "report/budget_trial.h"
+#include "report/capture.h"
 #include "report/comparison.h"
 #include "winnow/engine.h"
 
@@ -50,6 +51,8 @@ struct BudgetStudy {
 };
 // Dense runs, conditional branch. Throws Error, Cancelled.
 BudgetStudy measure_budgets(const Generate& generate, const BudgetOptions& options);
+// The same on captured calls; options.step_stride and what belongs to runs are ignored.
+BudgetStudy measure_budgets(const std::vector<Capture>& captures, const BudgetOptions& options);
 // Fits every expert that has points. Throws Error.
 BudgetCalibration calibrate_budgets(const BudgetStudy& study, const BudgetOptions& options);
 
