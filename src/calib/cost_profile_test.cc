@@ -4,15 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <limits>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "device/cpu/features.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/variable.h"
 #include "winnow/error.h"
 #include "winnow/version.h"
 
@@ -115,19 +114,7 @@ TEST_F(CostProfiles, RefusesFilesThatDoNotFit) {
   EXPECT_THROW(CostProfile::load(path("missing.json")), Error);
 }
 
-// The variables as they were, at the end of the test.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (const char* old = std::getenv(name)) old_ = old;
-    value == nullptr ? ::unsetenv(name) : ::setenv(name, value, 1);
-  }
-  ~Variable() { old_ ? ::setenv(name_, old_->c_str(), 1) : ::unsetenv(name_); }
-
- private:
-  const char* name_;
-  std::optional<std::string> old_;
-};
+using tests::Variable;
 
 TEST(CostProfilePlaces, KeyBeforeVariableBeforeCacheFolder) {
   const Variable home("HOME", "/home/somebody");

@@ -39,6 +39,11 @@ std::string method_list() {
 }
 
 template <class Variant>
+const char* method_name(const Variant& method) {
+  return std::visit([]<class Options>(const Options&) { return Options::kName; }, method);
+}
+
+template <class Variant>
 std::optional<Variant> method_named(std::string_view name) {
   std::optional<Variant> found;
   for_each_alternative<Variant>([&]<class Options>(const Options& defaults) {

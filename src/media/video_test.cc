@@ -17,7 +17,9 @@
 
 #include "media/ffmpeg.h"
 #include "media/y4m.h"
+#include "tests/support/message_of.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/variable.h"
 #include "winnow/error.h"
 
 namespace winnow::media {
@@ -29,18 +31,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 using Scratch = tests::FolderTest;
-
-class SetVariable {
- public:
-  SetVariable(const char* name, const char* value) : name_(name), old_(std::getenv(name)) { setenv(name, value, 1); }
-  SetVariable(const SetVariable&) = delete;
-  SetVariable& operator=(const SetVariable&) = delete;
-  ~SetVariable() { setenv(name_, old_.c_str(), 1); }
-
- private:
-  const char* name_;
-  std::string old_;
-};
+using tests::message_of;
 
 // Writes fail with "File too large" past `bytes`, in this process and its children: a full disk that needs no mount.
 class FileSizeLimit {
@@ -89,15 +80,6 @@ Tensor gradient(std::int64_t frames, std::int64_t height, std::int64_t width) {
   Tensor t(DType::f32, {frames, height, width, 3});
   for (std::int64_t i = 0; i < t.numel(); ++i) t.as<float>()[i] = static_cast<float>(i * 37 % 101) / 100.0F;
   return t;
-}
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 using Y4m = Scratch;
@@ -179,7 +161,7 @@ TEST_F(Mp4, ChildThatDiesEarlyIsAnErrorAndNoSigpipe) {
   fs::create_directory(path("bin"));
   std::ofstream(path("bin/ffmpeg")) << "#!/bin/sh\necho 'first line' >&2\necho 'cannot encode today' >&2\nexit 3\n";
   fs::permissions(path("bin/ffmpeg"), fs::perms::owner_all);
-  const SetVariable variable("PATH", path("bin").c_str());
+  const tests::Variable variable("PATH", path("bin").c_str());
   const std::string message = message_of([&] { write_video(path("a.mp4"), gradient(60, 64, 64), 8); });
   EXPECT_THAT(message, AllOf(HasSubstr("code 3"), HasSubstr("cannot encode today")));
   EXPECT_EQ(message.find('\n'), std::string::npos);
@@ -189,7 +171,7 @@ TEST_F(Mp4, ChildThatDiesEarlyIsAnErrorAndNoSigpipe) {
 TEST_F(Mp4, AbsentFfmpegNamesThePackage) {
   fs::create_directory(path("empty"));
   for (const std::string& value : {std::string(), path("empty"), std::string(":")}) {
-    const SetVariable variable("PATH", value.c_str());
+    const tests::Variable variable("PATH", value.c_str());
     EXPECT_THAT(message_of([&] { check_video_output(path("a.mp4")); }), HasSubstr("install the package \"ffmpeg\""));
     EXPECT_THAT(message_of([&] { write_video(path("a.mp4"), gradient(1, 2, 2), 8); }), HasSubstr("install the package"));
     EXPECT_NO_THROW(check_video_output(path("a.y4m")));

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "core/options.h"
 #include "select/tile_mass.h"
 #include "steps/budget.h"
 #include "winnow/attend.h"
@@ -18,10 +19,6 @@ namespace {
 constexpr std::array<float, 2> kTargets = {0.5F, 0.25F};
 
 std::array<Method, 2> methods_at(float keep) { return {MeanPool{.density = keep}, SubBlock{.sparsity = 1.0F - keep}}; }
-
-const char* name_of(const Method& method) {
-  return std::visit([]<class Options>(const Options&) { return Options::kName; }, method);
-}
 
 class Trials {
  public:
@@ -53,7 +50,8 @@ class Trials {
     spec.keep = keep;
     const TilePlan plan = make_plan(call_.q, call_.k, spec, method, ws_);
     attend(plan, call_.q, call_.k, call_.v, sparse_, options_, ws_);
-    return {name_of(method), double{target}, signal, plan.density(), rel_l1(sparse_, dense_), rel_l2(sparse_, dense_), mass_recall(plan)};
+    return {method_name(method),     double{target},          signal,           plan.density(),
+            rel_l1(sparse_, dense_), rel_l2(sparse_, dense_), mass_recall(plan)};
   }
 
  private:

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/safetensors.h"
+#include "tests/support/message_of.h"
 #include "tests/support/temporary_folder.h"
 #include "winnow/error.h"
 
@@ -18,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using tests::message_of;
 
 // Two layers, four steps on two experts, both branches; every call's q holds step and layer.
 struct FakeEngine {
@@ -56,14 +58,6 @@ class Captures : public tests::FolderTest {
     for (const std::string& file : capture(std::ref(engine_), options, choice, "models/m", path("new/folder")))
       names.push_back(fs::path(file).filename().string());
     return names;
-  }
-  static std::string message_of(const std::function<void()>& body) {
-    try {
-      body();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
   }
   // One file with equal q, k, v of this length.
   void write(const std::string& name, std::int64_t tokens, const std::map<std::string, std::string>& metadata = {}) const {

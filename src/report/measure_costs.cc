@@ -65,10 +65,6 @@ double best_seconds(F call) {
   return best;
 }
 
-std::string name_of(const Method& method) {
-  return std::visit([]<class Options>(const Options&) { return Options::kName; }, method);
-}
-
 // In self-attention with 2 heads of 128 at density 0.5.
 std::int64_t first_that_pays(const BreakEven& rule, const std::string& executor) {
   constexpr std::int64_t kMost = 1 << 20;
@@ -133,7 +129,7 @@ class ExecutorMeasurement {
   }
 
   void measure_planning(const Inputs& inputs, Size size, const Method& method) {
-    const std::string name = name_of(method);
+    const std::string name = method_name(method);
     tell(name, size);
     const PlanSpec spec = spec_of(size);
     const double seconds = best_seconds([&] {

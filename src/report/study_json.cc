@@ -73,19 +73,25 @@ Json video_record(const Study& study, const VideoSummary& summary) {
   return json;
 }
 
+// Every number of a run that a report keeps.
+template <class Row, class Visit>
+void video_numbers(Row& row, Visit&& visit) {
+  visit("density", row.density);
+  visit("seconds", row.seconds);
+  visit("plan_seconds", row.plan_seconds);
+  visit("attention_seconds", row.attention_seconds);
+  visit("dense_seconds", row.dense_seconds);
+  visit("dense_attention_seconds", row.dense_attention_seconds);
+  visit("psnr_db", row.psnr_db);
+  visit("ssim", row.ssim);
+}
+
 Json video_run(const Study& study, const VideoRow& row) {
   Json json;
   json["prompt"] = row.prompt;
   json["seed"] = row.seed;
   put_setting(json, study.settings[row.setting]);
-  put(json, "density", row.density);
-  put(json, "seconds", row.seconds);
-  put(json, "plan_seconds", row.plan_seconds);
-  put(json, "attention_seconds", row.attention_seconds);
-  put(json, "dense_seconds", row.dense_seconds);
-  put(json, "dense_attention_seconds", row.dense_attention_seconds);
-  put(json, "psnr_db", row.psnr_db);
-  put(json, "ssim", row.ssim);
+  video_numbers(row, [&](const char* key, const auto& value) { put(json, key, value); });
   return json;
 }
 
@@ -111,9 +117,10 @@ Json generation_record(const StudyInfo& info) {
   return json;
 }
 
-std::optional<double> number(const nlohmann::json& object, const char* key) {
+void read(const nlohmann::json& object, const char* key, double& value) { value = object.at(key).get<double>(); }
+void read(const nlohmann::json& object, const char* key, std::optional<double>& value) {
   const auto found = object.find(key);
-  return found == object.end() ? std::nullopt : std::optional(found->get<double>());
+  value = found == object.end() ? std::nullopt : std::optional(found->get<double>());
 }
 
 // The setting that an earlier record is of; unset if this study has none like it.
@@ -129,14 +136,7 @@ VideoRow read_video(const nlohmann::json& record) {
   VideoRow row;
   row.prompt = record.at("prompt").get<std::string>();
   row.seed = record.at("seed").get<std::uint64_t>();
-  row.density = record.at("density").get<double>();
-  row.seconds = record.at("seconds").get<double>();
-  row.plan_seconds = record.at("plan_seconds").get<double>();
-  row.attention_seconds = record.at("attention_seconds").get<double>();
-  row.dense_seconds = record.at("dense_seconds").get<double>();
-  row.dense_attention_seconds = record.at("dense_attention_seconds").get<double>();
-  row.psnr_db = number(record, "psnr_db");
-  row.ssim = number(record, "ssim");
+  video_numbers(row, [&](const char* key, auto& value) { read(record, key, value); });
   return row;
 }
 

@@ -14,6 +14,7 @@
 
 #include "report/fit.h"
 #include "report/study_text.h"
+#include "tests/support/message_of.h"
 #include "tests/support/temporary_folder.h"
 #include "winnow/error.h"
 
@@ -24,15 +25,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using tests::message_of;
 
 class Files : public tests::FolderTest {
  protected:

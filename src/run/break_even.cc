@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/options.h"
 #include "run/methods.h"
 #include "winnow/error.h"
 
@@ -72,7 +73,7 @@ bool BreakEven::pays(int step, const PlanGeometry& geometry, std::int64_t D, std
                      double keep) const {
   const ExecutorCosts* costs = profile_.find(executor);
   if (costs == nullptr) return true;
-  const auto planning = costs->planning.find(std::visit([]<class O>(const O&) { return O::kName; }, method_));
+  const auto planning = costs->planning.find(method_name(method_));
   if (planning == costs->planning.end()) return true;
   const std::optional<double> density = expected_density(step, keep);
   if (!density) return true;

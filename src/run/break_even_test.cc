@@ -4,13 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "core/random.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/variable.h"
 #include "winnow/error.h"
 #include "winnow/session.h"
 #include "winnow/workspace.h"
@@ -152,8 +152,8 @@ TEST_F(BreakEvenSession, AnUnfitProfileAtTheDefaultPlaceIsIgnoredAndTold) {
   std::filesystem::create_directories(path("winnow"));
   std::vector<std::string> codes;
   const Diagnostics listen = [&](const Diagnostic& diagnostic) { codes.emplace_back(diagnostic.code); };
-  ::unsetenv("WINNOW_PROFILE");
-  ::setenv("XDG_CACHE_HOME", path("").c_str(), 1);
+  const tests::Variable none("WINNOW_PROFILE", nullptr);
+  const tests::Variable cache("XDG_CACHE_HOME", path("").c_str());
   CostProfile made = profile_of(1e3);
   made.save(path("winnow/profile.json"));
   AttentionSession below(found, listen);
@@ -164,8 +164,6 @@ TEST_F(BreakEvenSession, AnUnfitProfileAtTheDefaultPlaceIsIgnoredAndTold) {
   AttentionSession ignoring(found, listen);
   EXPECT_EQ(run(ignoring).reason, DenseReason::none);
   EXPECT_EQ(codes, std::vector<std::string>{"profile.ignored"});
-  ::unsetenv("XDG_CACHE_HOME");
-  ::setenv("WINNOW_PROFILE", "none", 1);
 }
 
 }  // namespace

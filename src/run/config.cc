@@ -114,9 +114,7 @@ void AttentionConfig::validate() const {
   std::visit([](const auto& options) { options.validate(); }, method);
 }
 
-const char* AttentionConfig::method_name() const {
-  return std::visit([]<class Options>(const Options&) { return Options::kName; }, method);
-}
+const char* AttentionConfig::method_name() const { return winnow::method_name(method); }
 
 AttentionConfig parse_attention_config(std::string_view name_file_or_json) {
   const auto given = name_or_json<Method>(name_file_or_json, "attention");

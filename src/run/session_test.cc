@@ -134,6 +134,19 @@ std::vector<float> rows_of(const Call& call, std::int64_t begin, std::int64_t en
   return {call.out.as<float>() + begin * width, call.out.as<float>() + end * width};
 }
 
+// Every document of the packed call has the rows that it has in a call of its own.
+void expect_documents_alone(AttentionSession& session, const Call& packed, const std::vector<std::int64_t>& documents) {
+  for (std::size_t d = 0; d + 1 < documents.size(); ++d) {
+    const std::int64_t n = documents[d + 1] - documents[d];
+    Call alone(n, n);
+    for (const auto& [to, from] : {std::pair(&alone.q, &packed.q), {&alone.k, &packed.k}, {&alone.v, &packed.v}}) {
+      std::copy_n(from->as<float>() + documents[d] * 32, n * 32, to->as<float>());
+    }
+    alone.run(session);
+    EXPECT_EQ(rows_of(packed, documents[d], documents[d + 1]), alone.result()) << "document " << d;
+  }
+}
+
 TEST(Session, PackedDocumentsAreSeparateCalls) {
   const std::vector<std::int64_t> documents = {0, 300, 340, 940};
   Call packed(940, 940);
@@ -144,15 +157,7 @@ TEST(Session, PackedDocumentsAreSeparateCalls) {
     const CallReport report = packed.run(session, context);
     EXPECT_EQ(report.reason, gate.min_seq_len == 5000 ? DenseReason::min_seq_len : DenseReason::none);
     EXPECT_EQ(report.pairs, 2.0 * (300.0 * 300 + 40 * 40 + 600 * 600));
-    for (std::size_t d = 0; d + 1 < documents.size(); ++d) {
-      const std::int64_t n = documents[d + 1] - documents[d];
-      Call alone(n, n);
-      for (const auto& [to, from] : {std::pair(&alone.q, &packed.q), {&alone.k, &packed.k}, {&alone.v, &packed.v}}) {
-        std::copy_n(from->as<float>() + documents[d] * 32, n * 32, to->as<float>());
-      }
-      alone.run(session);
-      EXPECT_EQ(rows_of(packed, documents[d], documents[d + 1]), alone.result()) << "document " << d;
-    }
+    expect_documents_alone(session, packed, documents);
   }
 }
 
@@ -167,15 +172,7 @@ TEST(Session, EverySelectorKeepsDocumentsApart) {
     SCOPED_TRACE(config_of(method).method_name());
     AttentionSession session(config_of(method));
     EXPECT_EQ(packed.run(session, context).reason, DenseReason::none);
-    for (std::size_t d = 0; d + 1 < documents.size(); ++d) {
-      const std::int64_t n = documents[d + 1] - documents[d];
-      Call alone(n, n);
-      for (const auto& [to, from] : {std::pair(&alone.q, &packed.q), {&alone.k, &packed.k}, {&alone.v, &packed.v}}) {
-        std::copy_n(from->as<float>() + documents[d] * 32, n * 32, to->as<float>());
-      }
-      alone.run(session);
-      EXPECT_EQ(rows_of(packed, documents[d], documents[d + 1]), alone.result()) << "document " << d;
-    }
+    expect_documents_alone(session, packed, documents);
   }
   AttentionSession window(config_of(Window{}));
   EXPECT_EQ(packed.run(window, context).reason, DenseReason::unknown_positions);

@@ -88,9 +88,7 @@ void StepCacheConfig::validate() const {
   std::visit([](const auto& options) { options.validate(); }, method);
 }
 
-const char* StepCacheConfig::method_name() const {
-  return std::visit([]<class Options>(const Options&) { return Options::kName; }, method);
-}
+const char* StepCacheConfig::method_name() const { return winnow::method_name(method); }
 
 StepCacheConfig parse_step_cache_config(std::string_view name_file_or_json) {
   const auto given = name_or_json<CacheMethod>(name_file_or_json, "cache");

@@ -359,14 +359,20 @@ TEST(StepCache, SamplesOfABatchDecideEachForItself) {
   EXPECT_EQ(third.x, 302.0F);
 }
 
+// A character per step: '.' reused, '#' computed.
+std::string pattern_of(Model& model, StepCache& cache, int steps) {
+  std::string pattern;
+  for (int step = 0; step < steps; ++step) pattern += model.run(cache, step).reason == CacheReason::reused ? '.' : '#';
+  return pattern;
+}
+
 TEST(StepCache, NoMoreSkipsInARowThanAllowed) {
   StepCacheConfig config = first_block(1e6F);
   config.max_consecutive_skips = 2;
   StepCache cache(config);
   cache.begin_request(0, schedule(9, 0));
   Model model;
-  std::string pattern;
-  for (int step = 0; step < 9; ++step) pattern += model.run(cache, step).reason == CacheReason::reused ? '.' : '#';
+  const std::string pattern = pattern_of(model, cache, 9);
   EXPECT_EQ(pattern, "#..#..#.#");
   EXPECT_EQ(cache.totals().count(CacheReason::max_skips), 2);
 }
@@ -377,8 +383,7 @@ TEST(StepCache, WarmUpCountsPerExpert) {
   StepCache cache(config);
   cache.begin_request(0, schedule(5, 6));
   Model model;
-  std::string pattern;
-  for (int step = 0; step < 11; ++step) pattern += model.run(cache, step).reason == CacheReason::reused ? '.' : '#';
+  const std::string pattern = pattern_of(model, cache, 11);
   EXPECT_EQ(pattern, "###.####..#");
 }
 
@@ -494,8 +499,7 @@ TEST(MagCache, TablesBelongToOneExpert) {
   StepCache cache(config);
   cache.begin_request(0, schedule(7, 4));
   Model model;
-  std::string pattern;
-  for (int step = 0; step < 11; ++step) pattern += model.run(cache, step).reason == CacheReason::reused ? '.' : '#';
+  const std::string pattern = pattern_of(model, cache, 11);
   EXPECT_EQ(pattern, "#.....#####");
   mag.ratios.low = {};
   config.method = mag;
