@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <random>
 #include <string>
@@ -48,16 +49,19 @@ struct Inputs {
   }
 };
 
+// Rows whose numbers of tiles differ by at most one, so that their mean is the density asked for.
 TilePlan random_plan(const PlanGeometry& g, double density, Skipped skipped) {
   std::mt19937 rng(1);
   std::vector<std::vector<std::int32_t>> rows(static_cast<std::size_t>(g.rows()));
-  for (auto& row : rows) {
+  const double per_row = density * static_cast<double>(g.Gk());
+  for (std::size_t r = 0; r < rows.size(); ++r) {
     std::vector<std::int32_t> all(static_cast<std::size_t>(g.Gk()));
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int32_t>(i);
     std::shuffle(all.begin(), all.end(), rng);
-    all.resize(std::max<std::size_t>(1, static_cast<std::size_t>(density * static_cast<double>(all.size()) + 0.5)));
+    const double before = std::floor(per_row * static_cast<double>(r));
+    all.resize(std::max<std::size_t>(1, static_cast<std::size_t>(per_row * static_cast<double>(r + 1) - before)));
     std::sort(all.begin(), all.end());
-    row = all;
+    rows[r] = all;
   }
   return PlanBuilder::from_rows(g, skipped, rows);
 }
@@ -100,6 +104,7 @@ void run(benchmark::State& state, const Case& c) {
   state.counters["GFLOP/s"] = flop / best / 1e9;
   if (peak > 0.0) state.counters["of_peak"] = flop / best / peak;  // of one thread
   state.counters["of_dense"] = best / reference;
+  state.counters["density"] = plan.density();
   state.counters["best_ms"] = best * 1e3;
 }
 

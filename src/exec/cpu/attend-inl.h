@@ -47,6 +47,17 @@ inline void store_any(void* data, Format format, std::int64_t i, V a, int n) {
 inline int least(int a, int b) { return a < b ? a : b; }
 inline int round_up(int x, int multiple) { return (x + multiple - 1) / multiple * multiple; }
 
+// Asks the cache for rows [begin, end) some hundred cycles before they are used: it keeps few misses in flight, and at a density
+// of 0.1 a tenth of the time went by waiting for Q, V and O.
+template <bool kToWrite>
+inline void prefetch_rows(const Rows& rows, int begin, int end, int D) {
+  const int bytes = rows.format == Format::f32 ? 4 : 2;  // of an element
+  for (int row = begin; row < end; ++row) {
+    const char* p = static_cast<const char*>(rows.data) + row_at(rows.list, row) * rows.stride * bytes;
+    for (int at = 0; at < D * bytes; at += 64) __builtin_prefetch(p + at, kToWrite ? 1 : 0);
+  }
+}
+
 inline void average_rows(const Rows& rows, std::int64_t n, int D, float* mean) {
   constexpr int kColumns = 4;  // vectors at a time: whole cache lines of 16-bit rows
   for (int d = 0; d < D; d += kColumns * kLanes) {
@@ -127,7 +138,10 @@ class TaskRunner {
   }
 
   void run() {
-    for (int block = 0; block < blocks_; ++block) products_.load_queries(block);
+    for (int block = 0; block < blocks_; ++block) {
+      prefetch_rows<false>(task_.q, (block + 1) * kBlock, least((block + 2) * kBlock, task_.rows), task_.D);
+      products_.load_queries(block);
+    }
     for (const TileList& list : task_.lists) {
       for (std::int64_t i = 0; i < list.count; ++i) visit_tile(list.tiles[i]);
     }
@@ -166,6 +180,10 @@ class TaskRunner {
   // All steps of the group; `following` is the first unit of the next group, or null.
   void compute_group(const Unit* following) {
     for (int block = 0; block < blocks_; ++block) {
+      if (following == nullptr) {
+        const Rows out = {task_.out, task_.out_stride, task_.out_format, task_.out_list};
+        prefetch_rows<true>(out, block * kBlock, least((block + 1) * kBlock, task_.rows), task_.D);
+      }
       for (int i = 0; i < group_size_; ++i) {
         if (!current_.active) {
           current_ = {group_[0], 0, 0, group_size_, true};

@@ -106,6 +106,7 @@ class ProductsAmx {
 
   // V unit: [padded / 16][kUnitKeys / 32] tiles of 16 of D x 32 keys, in the order of use.
   static void pack_v(const Rows& rows, int n, int D, unsigned char* unit) {
+    prefetch_rows<false>(rows, 0, n, D);  // the loops below go down its columns
     for (int d = 0; d < padded(D); d += 32) {
       for (int key = 0; key < kUnitKeys; key += 32) {
         __m512i low[16];   // of D: 0-3, 8-11, 16-19, 24-27; a dword is a pair of keys
