@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/safetensors.h"
+#include "media/child_program.h"
 #include "tests/cli_testing.h"
 #include "tests/support/npy.h"
 #include "tests/support/temporary_folder.h"
@@ -254,6 +255,7 @@ void write_pixel_model(const std::string& folder) {
 }
 
 TEST_F(CliErrors, AnOddSizeIsFoundOutBeforeTheRun) {
+  if (media::find_program("ffmpeg").empty()) GTEST_SKIP() << "no ffmpeg here";
   const tests::TemporaryFolder models;
   write_pixel_model(models / "pixels");
   const auto words = [&](const std::string& output) {
@@ -318,6 +320,7 @@ TEST_F(CliErrors, AbsentFfmpegIsFoundOutBeforeTheRun) {
 }
 
 TEST_F(CliErrors, FullDiskAfterTheRun) {
+  if (media::find_program("ffmpeg").empty()) GTEST_SKIP() << "no ffmpeg here";
   for (const char* name : {"a.y4m", "a.mp4"}) {
     std::string command = "ulimit -f 2; exec " + kWinnow;
     for (const std::string& word : small(with_prompt({"-o", path(name)}))) command += " '" + word + "'";

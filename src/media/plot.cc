@@ -89,7 +89,7 @@ Ranges ranges_of(const PlotPanel& panel) {
   }
   for (std::size_t a = 0; a < 2; ++a) {
     const double margin = ends[a][1] > ends[a][0] ? kMargin * (ends[a][1] - ends[a][0]) : 0.5;
-    (a == 0 ? ranges.x : ranges.y) = {ends[a][0] - margin, ends[a][1] + margin};
+    (a == 0 ? ranges.x : ranges.y) = std::array{ends[a][0] - margin, ends[a][1] + margin};
   }
   if (panel.log_x) ranges.x = {std::exp(ranges.x[0]), std::exp(ranges.x[1])};
   if (panel.log_y) ranges.y = {std::exp(ranges.y[0]), std::exp(ranges.y[1])};

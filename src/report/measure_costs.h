@@ -1,6 +1,7 @@
 // Measures the costs that the break-even rule needs: winnow info --measure.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
