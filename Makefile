@@ -2,8 +2,8 @@
 #   make demo      build, generate a video dense and sparse, compare: out/demo/
 #   make compare   every method on captured attention calls and on a few videos: out/compare/; at most 10 minutes
 #   make compare-full   the same on 20 prompts and more densities: out/compare-full/; some hours. COMPARE_FLAGS=--resume goes on
-#   make cache-report   step-cache settings on two prompts, with guidance and without: out/cache/; at most 10 minutes
-#   make cache-report-full   the same on 20 prompts: out/cache-full/; some hours. COMPARE_FLAGS=--resume goes on
+#   make cache-report   step-cache settings on 4 prompts, with guidance and without: out/cache/; at most 10 minutes
+#   make cache-report-full   the same on 20 prompts: out/cache-full/; most of an hour. COMPARE_FLAGS=--resume goes on
 #   make test      build and run every test
 #   make build     the program at build/winnow
 #   make bench     speed of the attention kernels, as ratios
@@ -69,7 +69,7 @@ compare-full: build
 
 cache-report: build
 	$(call need,$(PLOT_PACKAGES))
-	build/winnow compare-cache --model models/winnow-tiny --prompts bench/prompts.txt --num-prompts 2 --settings bench/cache.json \
+	build/winnow compare-cache --model models/winnow-tiny --prompts bench/prompts.txt --num-prompts 4 --settings bench/cache.json \
 	  --output out/cache $(COMPARE_FLAGS)
 
 cache-report-full: build
@@ -117,6 +117,7 @@ check-layers:
 check-tables:
 	python3 tools/performance_table.py --check
 	python3 tools/splice_tables.py --check bench/results/compare.md docs/comparison.md README.md
+	python3 tools/splice_tables.py --check bench/results/cache.md docs/step-cache.md
 
 # The portable path, compiled for a machine without x86 intrinsics.
 check-portable:
