@@ -2,6 +2,7 @@
 #include "winnow/select/sol.h"
 
 #include <cmath>
+#include <limits>
 
 #include "select/pooled_scores.h"
 #include "select/rows.h"
@@ -15,23 +16,13 @@ namespace {
 // How far each key tile's score lies above its row's mean, in standard deviations.
 class SolScores {
  public:
-  SolScores(const PooledScores& pooled, const PlanGeometry& geometry, std::int64_t blocks, Workspace& ws)
+  SolScores(const PooledScores& pooled, const PlanGeometry& geometry, std::int64_t blocks, bool exact_spread, Workspace& ws)
       : pooled_(pooled),
         geometry_(geometry),
         blocks_(blocks),
         documents_(geometry.key_layout ? geometry.key_layout->documents() : 1),
-        variances_(ws.allocate<float>(static_cast<std::size_t>(geometry.B * pooled.key_heads() * documents_ * pooled.D()))),
         scores_(ws.allocate<float>(static_cast<std::size_t>(num_threads() * blocks * pooled.ld()))) {
-    const std::int64_t D = pooled.D();
-    parallel_for(geometry.B * pooled.key_heads() * documents_, [&](std::int64_t i, int) {
-      const std::int64_t head = i / documents_;  // b*Hk + key head
-      const TileRange tiles = geometry.key_layout ? geometry.key_layout->document_tiles(i % documents_)
-                                                  : TileRange{0, geometry.key_tiles(head / pooled.key_heads())};
-      for (std::int64_t d = 0; d < D; ++d) {
-        const float* means = pooled.key_head_means(head) + d * pooled.ld() + tiles.begin;
-        variances_[i * D + d] = moments({means, static_cast<std::size_t>(tiles.size())}).variance;
-      }
-    });
+    if (!exact_spread) variances_ = channel_variances(ws);
   }
 
   void operator()(std::int64_t b, std::int64_t h, std::int64_t begin, std::int64_t end, int worker, float* out) const {
@@ -45,12 +36,13 @@ class SolScores {
       const std::int64_t document = documents_ > 1 ? geometry_.query_layout->document(i) : 0;
       for (std::int64_t block = first; block < last; ++block) {
         const std::span<const float> row(scores + (block - first) * pooled_.ld(), n);
-        const float mean =
-            moments(row.subspan(static_cast<std::size_t>(candidates.begin), static_cast<std::size_t>(candidates.size()))).mean;
-        const float deviation = spread(b, h, block, document);
+        const Moments own = moments(row.subspan(static_cast<std::size_t>(candidates.begin), static_cast<std::size_t>(candidates.size())));
+        constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
+        constexpr float kLeast = 1e-6F;  // equal scores are no outliers
+        const float deviation = std::max(variances_ != nullptr ? spread(b, h, block, document) : std::sqrt(own.variance), kLeast);
         for (std::size_t j = 0; j < n; ++j) {
-          const float z = (row[j] - mean) / deviation;
-          out[j] = block == first || !(z <= out[j]) ? z : out[j];  // a score that is not a number stays
+          const float z = std::isfinite(row[j]) ? (row[j] - own.mean) / deviation : kUnknown;
+          out[j] = block == first || !(z <= out[j]) ? z : out[j];  // an unknown one stays
         }
       }
     }
@@ -78,21 +70,36 @@ class SolScores {
     return {static_cast<float>(mean), static_cast<float>(n > 0.0 ? squares / n : 0.0)};
   }
 
+  const float* channel_variances(Workspace& ws) const {
+    const std::int64_t D = pooled_.D();
+    const std::int64_t n = geometry_.B * pooled_.key_heads() * documents_;
+    auto* variances = ws.allocate<float>(static_cast<std::size_t>(n * D));
+    parallel_for(n, [&](std::int64_t i, int) {
+      const std::int64_t head = i / documents_;  // b*Hk + key head
+      const TileRange tiles = geometry_.key_layout ? geometry_.key_layout->document_tiles(i % documents_)
+                                                   : TileRange{0, geometry_.key_tiles(head / pooled_.key_heads())};
+      for (std::int64_t d = 0; d < D; ++d) {
+        const float* means = pooled_.key_head_means(head) + d * pooled_.ld() + tiles.begin;
+        variances[i * D + d] = moments({means, static_cast<std::size_t>(tiles.size())}).variance;
+      }
+    });
+    return variances;
+  }
+
   float spread(std::int64_t b, std::int64_t h, std::int64_t block, std::int64_t document) const {
     const float* q = pooled_.q_mean(b, h, block);
     const float* variance = variances_ + ((b * pooled_.key_heads() + pooled_.key_head(h)) * documents_ + document) * pooled_.D();
     float sum = 0.0F;
     for (std::int64_t d = 0; d < pooled_.D(); ++d) sum += q[d] * q[d] * variance[d];
-    constexpr float kLeast = 1e-6F;  // equal scores are no outliers
-    return std::max(std::abs(pooled_.scale()) * std::sqrt(sum), kLeast);
+    return std::abs(pooled_.scale()) * std::sqrt(sum);
   }
 
   PooledScores pooled_;
   const PlanGeometry& geometry_;
   std::int64_t blocks_;  // query blocks per query tile
   std::int64_t documents_;
-  float* variances_;  // [B,Hk,documents,D] of key block means over the document's blocks
-  float* scores_;     // per worker [blocks, ld]
+  const float* variances_ = nullptr;  // [B,Hk,documents,D] of key block means over the document's blocks; null: of the row's scores
+  float* scores_;                     // per worker [blocks, ld]
 };
 
 }  // namespace
@@ -108,7 +115,7 @@ TilePlan select(const TensorView& q, const TensorView& k, const PlanSpec& spec, 
   const Budget budget{Budget::Kind::threshold, options.tau};
   return select_rows(geometry, spec, {budget, options.neighbors, options.means, options.budgets}, ws, [&] {
     const PooledScores pooled(q, k, geometry, logit_scale(spec.scale, q.size(3)), {.queries = block}, ws);
-    return SolScores(pooled, geometry, geometry.tile_q / block, ws);
+    return SolScores(pooled, geometry, geometry.tile_q / block, options.exact_spread, ws);
   });
 }
 

@@ -21,7 +21,7 @@ using testing_select::mean_of;
 using testing_select::Problem;
 
 // What one query tile keeps: the union over its blocks of 64 queries.
-std::set<std::int32_t> kept_by_formula(const Problem& p, const PlanGeometry& g, double tau, std::int64_t b, std::int64_t h,
+std::set<std::int32_t> kept_by_formula(const Problem& p, const PlanGeometry& g, const Sol& options, std::int64_t b, std::int64_t h,
                                        std::int64_t i) {
   const std::int64_t key_head = h / (p.q.view().size(2) / p.k.view().size(2));
   const double scale = 1.0 / std::sqrt(static_cast<double>(p.q.view().size(3)));
@@ -33,20 +33,26 @@ std::set<std::int32_t> kept_by_formula(const Problem& p, const PlanGeometry& g, 
   std::int32_t best_tile = 0;
   for (std::int64_t s = i * 128; s < std::min(g.Sq, i * 128 + 128); s += 64) {
     const auto q = mean_of(p.q, b, h, s, std::min(s + 64, g.Sq));
-    double spread = 0.0;
-    for (std::size_t d = 0; d < q.size(); ++d) {
-      double mean = 0.0;
-      double square = 0.0;
-      for (const auto& key : keys) mean += key[d] / n;
-      for (const auto& key : keys) square += (key[d] - mean) * (key[d] - mean) / n;
-      spread += q[d] * q[d] * square;
+    std::vector<double> center(q.size(), 0.0);
+    for (const auto& key : keys) {
+      for (std::size_t d = 0; d < q.size(); ++d) center[d] += key[d] / n;
     }
-    spread = scale * std::sqrt(spread);
+    double square = 0.0;  // q' Cov q, or with the diagonal of Cov alone
+    for (const auto& key : keys) {
+      double product = 0.0;
+      for (std::size_t d = 0; d < q.size(); ++d) {
+        const double part = q[d] * (key[d] - center[d]);
+        product += options.exact_spread ? part : 0.0;
+        square += options.exact_spread ? 0.0 : part * part / n;
+      }
+      square += product * product / n;
+    }
+    const double spread = scale * std::sqrt(square);
     double mean = 0.0;
     for (const auto& key : keys) mean += scale * dot(q, key) / n;
     for (std::size_t j = 0; j < keys.size(); ++j) {
       const double z = (scale * dot(q, keys[j]) - mean) / spread;
-      if (z >= tau) kept.insert(static_cast<std::int32_t>(j));
+      if (z >= static_cast<double>(options.tau)) kept.insert(static_cast<std::int32_t>(j));
       if (z > best) {
         best = z;
         best_tile = static_cast<std::int32_t>(j);
@@ -58,12 +64,15 @@ std::set<std::int32_t> kept_by_formula(const Problem& p, const PlanGeometry& g, 
 }
 
 void expect_matches_formula(const Problem& p, const PlanSpec& spec, float tau) {
-  Workspace ws;
-  const TilePlan plan = select(p.q, p.k, spec, Sol{.tau = tau, .neighbors = false}, ws);
-  const PlanGeometry& g = plan.geometry();
-  for (std::int64_t row = 0; row < g.rows(); ++row) {
-    const auto kept = kept_by_formula(p, g, static_cast<double>(tau), row / (g.H * g.Gq()), row / g.Gq() % g.H, row % g.Gq());
-    EXPECT_THAT(plan.tiles(Tier::refine, row), testing::ElementsAreArray(kept)) << "row " << row;
+  for (const bool exact_spread : {true, false}) {
+    Workspace ws;
+    const Sol options = {.tau = tau, .exact_spread = exact_spread, .neighbors = false};
+    const TilePlan plan = select(p.q, p.k, spec, options, ws);
+    const PlanGeometry& g = plan.geometry();
+    for (std::int64_t row = 0; row < g.rows(); ++row) {
+      const auto kept = kept_by_formula(p, g, options, row / (g.H * g.Gq()), row / g.Gq() % g.H, row % g.Gq());
+      EXPECT_THAT(plan.tiles(Tier::refine, row), testing::ElementsAreArray(kept)) << "exact " << exact_spread << " row " << row;
+    }
   }
 }
 
@@ -89,7 +98,24 @@ TEST(Sol, EqualScoresAreNoOutliers) {
   Problem p(1, 128, 4096, 1, 1, 16);
   std::fill_n(p.k.as<float>(), p.k.numel(), 0.5F);
   Workspace ws;
-  EXPECT_EQ(select(p.q, p.k, {}, Sol{}, ws).tiles(Tier::refine, 0).size(), 1U);
+  for (const bool exact : {true, false}) EXPECT_EQ(select(p.q, p.k, {}, Sol{.exact_spread = exact}, ws).tiles(Tier::refine, 0).size(), 1U);
+}
+
+// Channels that cancel in every score but those of tiles 20 and 40: the diagonal expects a spread that is not there.
+TEST(Sol, ExactSpreadSeesCorrelatedChannels) {
+  Problem p(1, 128, 4096, 1, 1, 2);
+  std::fill_n(p.q.as<float>(), p.q.numel(), 1.0F);
+  for (std::int64_t s = 0; s < 4096; ++s) {
+    const std::int64_t tile = s / 64;
+    const float rest = tile == 20 ? 1.0F : tile == 40 ? 0.9F : 0.0F;
+    p.k.as<float>()[2 * s] = static_cast<float>(tile);
+    p.k.as<float>()[2 * s + 1] = rest - static_cast<float>(tile);
+  }
+  Workspace ws;
+  Sol options = {.tau = 2.0F, .neighbors = false};
+  EXPECT_THAT(select(p.q, p.k, {}, options, ws).tiles(Tier::refine, 0), testing::ElementsAre(20, 40));
+  options.exact_spread = false;
+  EXPECT_THAT(select(p.q, p.k, {}, options, ws).tiles(Tier::refine, 0), testing::ElementsAre(20));  // the best, below tau
 }
 
 TEST(Sol, NeighborsStay) {
