@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,10 +34,11 @@ constexpr const char* kFooter =
 Examples:
   winnow attend --qkv qkv_low_layer5.safetensors --method mean_pool
   winnow attend --qkv qkv.safetensors --prefix layer5. --method '{"method":"skip_softmax","threshold":1e-3}' --json out.json
+  winnow attend --qkv qkv.safetensors --grid 21x30x52 --method window
   winnow attend --qkv qkv.safetensors --keys query,key,value --method '{"method":"oracle","density":0.25}' --save-plan plan.safetensors)";
 
 struct AttendFlags {
-  std::string qkv, prefix, method = "mean_pool", plan, plan_blocks, json, save_plan;
+  std::string qkv, prefix, grid, method = "mean_pool", plan, plan_blocks, json, save_plan;
   std::vector<std::string> keys;
   int rows = 256, repeat = 20, threads = 0;
   bool no_recall = false;
@@ -60,6 +62,26 @@ std::array<std::string, 3> find_keys(const AttendFlags& flags) {
                             std::to_string(prefixes.size()) + " among " + names + "; choose with --prefix or --keys");
 }
 
+// Where the tokens are: as --grid says, else as the file does.
+void set_grid(report::Capture& capture, const std::string& text) {
+  if (text.empty()) return;
+  const std::int64_t tokens = capture.q.view().size(1);
+  const std::optional<Grid> grid = report::read_grid(text);
+  if (!grid || grid->tokens() != tokens) {
+    throw Error("attend", "grid: expected FxHxW with " + std::to_string(tokens) + " tokens, got \"" + text + "\"");
+  }
+  capture.context.grid = *grid;
+}
+
+// What looks at positions needs to know them.
+void check_grid(const report::Capture& capture, const AttentionConfig& config) {
+  const bool looks = std::holds_alternative<Window>(config.method) || config.tokens.token_order == TokenOrder::cubes;
+  if (!looks || capture.context.grid.known()) return;
+  throw Error("attend", std::string(std::holds_alternative<Window>(config.method) ? "window" : "token_order cubes") +
+                            ": expected the grid of the tokens in " + capture.name +
+                            " (winnow capture writes it) or in --grid, found none");
+}
+
 void print_errors(const char* name, const report::CallErrors& errors) {
   std::printf("%-14s rel-L1 %.3e   rel-L2 %.3e   cosine %.6f\n", name, errors.rel_l1, errors.rel_l2, errors.cosine);
 }
@@ -67,7 +89,9 @@ void print_errors(const char* name, const report::CallErrors& errors) {
 void print_result(const AttentionConfig& config, const report::CallMeasurement& m) {
   std::printf("%-14s %s\n", "method", to_json(config).c_str());
   std::printf("%-14s %s\n", "executor", m.executor.c_str());
-  std::printf("%-14s %.4f\n", "density", m.density);
+  std::printf("%-14s %.4f", "density", m.density);
+  if (std::holds_alternative<CosineGate>(config.method)) std::printf("   forced dense %.4f", m.gated_share());
+  std::printf("\n");
   print_errors("error", m.errors);
   print_errors("dense error", m.dense_errors);
   std::printf("%-14s %lld query rows of every head, against f64\n", "", static_cast<long long>(m.rows));
@@ -98,6 +122,7 @@ std::string result_json(const AttendFlags& flags, const AttentionConfig& config,
   json["executor"] = m.executor;
   json["threads"] = num_threads();
   json["density"] = m.density;
+  if (std::holds_alternative<CosineGate>(config.method)) json["gated_share"] = m.gated_share();
   json["rows"] = m.rows;
   json["error"] = errors(m.errors);
   json["dense_error"] = errors(m.dense_errors);
@@ -136,7 +161,9 @@ void attend_command(const AttendFlags& flags) {
   if (!flags.json.empty()) check_writable("attend", flags.json);
   if (!flags.save_plan.empty()) check_writable("attend", flags.save_plan);
   if (flags.threads != 0) set_num_threads(flags.threads);
-  const report::Capture capture = report::load_capture(flags.qkv, find_keys(flags));
+  report::Capture capture = report::load_capture(flags.qkv, find_keys(flags));
+  set_grid(capture, flags.grid);
+  check_grid(capture, config);
   const AttentionInputs call = capture.inputs();
   report::CallOptions options;
   options.repeat = flags.repeat;
@@ -160,6 +187,7 @@ void add_attend(CLI::App& app, Action& action) {
   command->add_option("--prefix", flags->prefix, "What their names begin with, before q, k and v; found out if there is one triple only")
       ->excludes(keys)
       ->type_name("TEXT");
+  command->add_option("--grid", flags->grid, "Frames, rows and columns of the tokens; default: what the file says")->type_name("FxHxW");
   CLI::Option* method = command->add_option("--method,--attention", flags->method, "Method name, JSON file or JSON text")
                             ->capture_default_str()
                             ->type_name("NAME|FILE|JSON");

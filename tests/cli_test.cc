@@ -479,6 +479,36 @@ TEST_F(CliAttendSmall, MeasuresACall) {
   EXPECT_EQ(json.at("repeat"), 2);
 }
 
+TEST_F(CliAttendSmall, PositionsComeFromTheFileOrTheFlag) {
+  const std::string file = write_qkv({"q", "k", "v"});
+  const auto attend = [&](const std::string& method, const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"attend", "--qkv", file, "--repeat", "1", "--json", path("a.json"), "--method", method};
+    words.insert(words.end(), more.begin(), more.end());
+    return winnow(words);
+  };
+  for (const char* method : {"window", R"({"method":"mean_pool","token_order":"cubes"})"}) {
+    const tests::Finished unknown = attend(method, {});
+    EXPECT_EQ(unknown.code, 1);
+    EXPECT_THAT(unknown.err, AllOf(HasSubstr("expected the grid"), HasSubstr("--grid")));
+    EXPECT_EQ(attend(method, {"--grid", "6x10x10"}).code, 0) << method;
+  }
+  const auto json = nlohmann::json::parse(tests::read_file(path("a.json")));
+  EXPECT_LT(json.at("density"), 1.0);
+  for (const char* wrong : {"6x10x11", "600", "6x10x10x1", "0x10x60", "6x10x"}) {
+    const tests::Finished run = attend("window", {"--grid", wrong});
+    EXPECT_EQ(run.code, 1);
+    EXPECT_THAT(run.err, AllOf(HasSubstr("FxHxW with 600 tokens"), HasSubstr(wrong)));
+  }
+}
+
+TEST_F(CliAttendSmall, SaysWhatTheGateForced) {
+  const tests::Finished run = winnow({"attend", "--qkv", write_qkv({"q", "k", "v"}), "--repeat", "1", "--json", path("a.json"), "--method",
+                                      R"({"method":"cosine_gate","theta":1})"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("forced dense 1.0000"));
+  EXPECT_EQ(nlohmann::json::parse(tests::read_file(path("a.json"))).at("gated_share"), 1.0);
+}
+
 TEST_F(CliAttendSmall, FindsTheTensors) {
   const std::string file = write_qkv({"a.q", "a.k", "a.v", "b.q", "b.k", "b.v", "other"});
   const tests::Finished ambiguous = winnow({"attend", "--qkv", file});

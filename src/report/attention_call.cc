@@ -53,15 +53,18 @@ ExactRows dense_rows(const AttentionInputs& call, std::int64_t step, std::int64_
   return exact;
 }
 
-AttentionConfig without_gates(AttentionConfig config) {
+// The setting without what would run the call dense: a measurement of the method is meant.
+AttentionConfig always_sparse(AttentionConfig config) {
   config.gate = {};
+  config.profile = "none";
+  config.tokens.unknown_positions = UnknownPositions::error;
   return config;
 }
 
 class Measurement {
  public:
   Measurement(const AttentionInputs& call, const ExactRows& exact, const AttentionConfig& config, const CallOptions& options)
-      : call_(call), exact_(exact), options_(options), session_(without_gates(config)), dense_session_(dense_like(config)) {
+      : call_(call), exact_(exact), options_(options), session_(always_sparse(config)), dense_session_(dense_like(config)) {
     check_ranks(call);
     if (options.repeat < 0) throw Error("attend", "repeat: expected at least 0, got " + std::to_string(options.repeat));
     context_.grid = call.context.grid;
@@ -75,6 +78,7 @@ class Measurement {
     attend(dense_session_, dense_out_);
     result.executor = first.executor;
     result.density = first.density;
+    result.selected = first.selected;
     result.rows = exact_.out.view().size(1);
     result.errors = errors_of(every_nth_row(out_, exact_.step, result.rows), exact_.out);
     result.dense_errors = errors_of(every_nth_row(dense_out_, exact_.step, result.rows), exact_.out);
@@ -188,7 +192,7 @@ double density_of(const AttentionInputs& call, const AttentionConfig& config, Wo
   const TensorView out(ws.allocate_bytes(static_cast<std::size_t>(call.q.numel()) * sizeof(float)), DType::f32, call.q.shape.data(), 4);
   StepContext context;
   context.grid = call.context.grid;
-  return AttentionSession(without_gates(config)).attend(context, call.q, call.k, call.v, out, ws).density;
+  return AttentionSession(always_sparse(config)).attend(context, call.q, call.k, call.v, out, ws).density;
 }
 
 std::optional<TilePlan> plan_of(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws) {

@@ -38,6 +38,7 @@ struct CallOptions {
 struct CallMeasurement {
   std::string executor;
   double density = 1.0;
+  SelectReport selected;    // of a method that selects tiles
   CallErrors errors;        // of the method against exact attention
   CallErrors dense_errors;  // of dense attention on the same executor: what no method can be expected to beat
   std::int64_t rows = 0;    // compared, per batch and head
@@ -48,13 +49,18 @@ struct CallMeasurement {
   double plan_seconds = 0.0;         // medians
   double kernel_seconds = 0.0;
   double dense_seconds = 0.0;  // dense call, its (trivial) plan included
+  // Of the candidate tiles, those that CosineGate forced dense.
+  double gated_share() const {
+    return selected.candidates > 0 ? static_cast<double>(selected.gated) / static_cast<double>(selected.candidates) : 0.0;
+  }
   double total_seconds() const { return plan_seconds + kernel_seconds; }
   double plan_share() const { return dense_seconds > 0.0 ? plan_seconds / dense_seconds : 0.0; }  // of the dense time
   double kernel_speedup() const { return kernel_seconds > 0.0 ? dense_seconds / kernel_seconds : 0.0; }
   double speedup() const { return total_seconds() > 0.0 ? dense_seconds / total_seconds() : 0.0; }
 };
 
-// q [B,Sq,H,D]  k, v [B,Sk,Hk,D]; of the context only the grid is used, and the setting's gates are ignored.
+// q [B,Sq,H,D]  k, v [B,Sk,Hk,D]; of the context only the grid is used; the setting's gates and cost profile are ignored. A method that
+// looks at positions needs the grid.
 // `exact` belongs to the same call. Throws Error, Cancelled.
 CallMeasurement measure_call(const AttentionInputs& call, const ExactRows& exact, const AttentionConfig& config,
                              const CallOptions& options);

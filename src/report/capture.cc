@@ -149,21 +149,11 @@ class MetadataReader {
     if (*text != "cond" && *text != "uncond") wrong(key, "cond or uncond", *text);
     branch = *text == "cond" ? Branch::conditional : Branch::unconditional;
   }
-  // "33x12x12"
   void read(const char* key, Grid& grid, std::int64_t tokens) const {
     const std::string* text = find(key);
     if (text == nullptr) return;
-    std::array<std::int64_t, 3> sides{};
-    std::string_view rest = *text;
-    for (std::int64_t& side : sides) {
-      side = to_integer(rest.substr(0, rest.find('x'))).value_or(0);
-      rest.remove_prefix(std::min(rest.size(), rest.find('x')));
-      if (!rest.empty()) rest.remove_prefix(1);
-    }
-    constexpr std::int64_t kMostPerSide = 1 << 20;
-    const bool valid = std::all_of(sides.begin(), sides.end(), [](std::int64_t side) { return side >= 1 && side <= kMostPerSide; });
-    grid = {sides[0], sides[1], sides[2]};
-    if (!valid || !rest.empty() || grid.tokens() != tokens) wrong(key, "FxHxW with " + std::to_string(tokens) + " tokens", *text);
+    grid = read_grid(*text).value_or(Grid{});
+    if (grid.tokens() != tokens || tokens == 0) wrong(key, "FxHxW with " + std::to_string(tokens) + " tokens", *text);
   }
 
  private:
@@ -215,6 +205,19 @@ std::vector<std::string> capture(const Generate& generate, const GenerateOptions
   if (capturing.files().empty())
     throw Error(kOperation, "no self-attention call of this run has the chosen layer, step, expert and branch");
   return std::move(capturing.files());
+}
+
+std::optional<Grid> read_grid(std::string_view text) {
+  constexpr std::int64_t kMostPerSide = 1 << 20;
+  std::array<std::int64_t, 3> sides{};
+  for (std::size_t i = 0; i < sides.size(); ++i) {
+    const std::size_t end = i + 1 < sides.size() ? text.find('x') : text.size();
+    if (end == std::string_view::npos) return {};
+    sides[i] = to_integer(text.substr(0, end)).value_or(0);
+    if (sides[i] < 1 || sides[i] > kMostPerSide) return {};
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return Grid{sides[0], sides[1], sides[2]};
 }
 
 Capture load_capture(const std::string& path, const std::array<std::string, 3>& names) {

@@ -4,7 +4,9 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "report/comparison.h"
@@ -39,6 +41,8 @@ struct Capture {
 };
 // Tensors are [S,H,D] or [B,S,H,D] in f32, f16 or bf16, under the names given. Throws Error naming the file.
 Capture load_capture(const std::string& path, const std::array<std::string, 3>& names = {"q", "k", "v"});
+// "33x12x12"; unset unless it is three positive numbers.
+std::optional<Grid> read_grid(std::string_view text);
 // Every .safetensors file below `folder`, ordered by name; they are named by their paths in it, without the ending.
 // Throws Error if there is none, or unless all have the same sizes and dtype.
 std::vector<Capture> load_captures(const std::string& folder);
