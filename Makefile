@@ -2,6 +2,7 @@
 #   make demo      build, generate a video dense and sparse, compare: out/demo/
 #   make compare   every method on captured attention calls and on a few videos: out/compare/; at most 10 minutes
 #   make compare-full   the same on 20 prompts and more densities: out/compare-full/; some hours. COMPARE_FLAGS=--resume goes on
+#   make compare-speedup   densities around 1.5x attention on 20 prompts: out/compare-speedup/; about 10 minutes on 16 cores, hours on 2
 #   make cache-report   step-cache settings on 4 prompts, with guidance and without: out/cache/; at most 10 minutes
 #   make cache-report-full   the same on 20 prompts: out/cache-full/; most of an hour. COMPARE_FLAGS=--resume goes on
 #   make test      build and run every test
@@ -36,7 +37,7 @@ define need
 	else echo "not a Debian machine: this needs the equivalents of $(1)"; fi
 endef
 
-.PHONY: build demo compare compare-full cache-report cache-report-full test bench sanitize fuzz format check check-format check-layers check-portable check-tables check-cuda clang deps clean
+.PHONY: build demo compare compare-full compare-speedup cache-report cache-report-full test bench sanitize fuzz format check check-format check-layers check-portable check-tables check-cuda clang deps clean
 deps:
 	$(call need,$(PACKAGES))
 
@@ -66,6 +67,13 @@ compare-full: build
 	build/winnow compare --captures out/compare-full/captures --settings bench/compare.json --model models/winnow-tiny \
 	  --densities 0.6,0.5,0.25,0.1 --video-densities 0.6,0.5,0.25 --prompts bench/prompts.txt --floor-prompts 3 \
 	  --output out/compare-full $(COMPARE_FLAGS)
+
+compare-speedup: build
+	$(call need,$(PLOT_PACKAGES))
+	rm -rf out/compare-speedup/captures
+	build/winnow capture $(CAPTURE_FLAGS) --output out/compare-speedup/captures
+	build/winnow compare --captures out/compare-speedup/captures --settings bench/speedup.json --model models/winnow-tiny \
+	  --prompts bench/prompts.txt --steps 20 --calls 0 --floor-prompts 0 --output out/compare-speedup $(COMPARE_FLAGS)
 
 cache-report: build
 	$(call need,$(PLOT_PACKAGES))

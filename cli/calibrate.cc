@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -12,10 +11,9 @@
 #include "cli/help.h"
 #include "cli/load_engine.h"
 #include "cli/terminal.h"
-#include "core/json.h"
 #include "core/partial_file.h"
 #include "report/calibration.h"
-#include "winnow/error.h"
+#include "report/study.h"
 #include "winnow/threads.h"
 
 namespace winnow::cli {
@@ -39,14 +37,7 @@ struct CalibrateFlags {
 };
 
 std::vector<std::string> prompts_of(const CalibrateFlags& flags) {
-  if (flags.prompts.empty()) return {flags.run.prompt};
-  std::vector<std::string> prompts;
-  std::istringstream lines(read_text_file(flags.prompts, "calibrate", std::size_t{1} << 20U));
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.empty()) prompts.push_back(line);
-  }
-  if (prompts.empty()) throw Error("calibrate", flags.prompts + ": expected a prompt per line, got none");
-  return prompts;
+  return flags.prompts.empty() ? std::vector{flags.run.prompt} : report::read_prompts(flags.prompts, "calibrate");
 }
 
 void print_expert(const char* name, const SkipCalibration& calibration, int index, const SkipGaps& gaps) {
@@ -109,7 +100,7 @@ void add_calibrate(CLI::App& app, Action& action) {
   CLI::App* command = calibrate->add_subcommand("skip-softmax", "Fit which threshold drops which share of the tiles");
   const auto flags = std::make_shared<CalibrateFlags>();
   add_prompt_flags(*command, flags->run);
-  command->add_option("--prompts", flags->prompts, "File with a prompt per line, instead of --prompt; each is a run with the next seed")
+  command->add_option("--prompts", flags->prompts, "Text file, one prompt a line, instead of --prompt; each is a run with the next seed")
       ->excludes("--prompt")
       ->excludes("--prompt-embeds")
       ->type_name("FILE")

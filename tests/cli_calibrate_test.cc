@@ -67,7 +67,7 @@ TEST_F(CliCalibrate, BadInput) {
   std::ofstream(path("prompts.txt")) << "\n";
   const tests::Finished none = calibrate({"--prompts", path("prompts.txt"), "-o", path("c.json")});
   EXPECT_EQ(none.code, 1);
-  EXPECT_THAT(none.err, HasSubstr("expected a prompt per line"));
+  EXPECT_THAT(none.err, HasSubstr("expected one prompt a line"));
 }
 
 class CliCalibrateBudget : public tests::Cli {

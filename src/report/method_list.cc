@@ -61,7 +61,7 @@ Knob knob(const Json& object, const std::string& where) {
 }
 
 MethodEntry method(const Json& object, const std::string& where) {
-  check_keys(object, where, {"label", "attention", "knob", "range", "log", "video_densities"});
+  check_keys(object, where, {"label", "attention", "knob", "range", "log", "densities", "video_densities"});
   if (!object.contains("attention") || !object.at("attention").is_object()) {
     wrong(where + ": attention", "an attention setting", object.value("attention", Json()));
   }
@@ -71,6 +71,7 @@ MethodEntry method(const Json& object, const std::string& where) {
   if (!label.is_string() || label.get<std::string>().empty()) wrong(where + ": label", "a name", label);
   entry.label = label.get<std::string>();
   if (object.contains("knob")) entry.knob = knob(object, where + ": " + entry.label);
+  if (object.contains("densities")) entry.densities = densities(object.at("densities"), where + ": densities");
   if (object.contains("video_densities")) entry.video_densities = densities(object.at("video_densities"), where + ": video_densities");
   return entry;
 }
@@ -117,7 +118,7 @@ void check_methods(const MethodList& list) {
       throw Error(kOperation, "methods: " + entry.label + ": " + error.what());
     }
     check("setting", to_json(sparse));
-    if (entry.knob && list.densities.empty())
+    if (entry.knob && entry.densities.value_or(list.densities).empty())
       throw Error(kOperation, "densities: expected some for the knob of " + entry.label + ", got none");
   }
 }

@@ -113,7 +113,7 @@ Study make_study(const MethodList& list, const std::vector<Capture>& captures, D
     }
     if (captures.empty()) throw Error(kOperation, "captures: expected some to set the " + entry.knob->key + " of " + entry.label + " by");
     KnobFit fit(entry, density);
-    for (const double target : list.densities) {
+    for (const double target : entry.densities.value_or(list.densities)) {
       tell(progress, {"fit", entry.label, i, total});
       const Fitted fitted = fit.fit(target);
       if (std::abs(fitted.density - target) > kReached * target) {
@@ -184,18 +184,18 @@ void measure_videos(Study& study, const Generate& generate, const VideoOptions& 
   }
 }
 
-std::vector<std::string> read_prompts(const std::string& path) {
-  std::istringstream text(read_text_file(path, kOperation, std::size_t{1} << 20U));
+std::vector<std::string> read_prompts(const std::string& path, const char* operation) {
+  std::istringstream text(read_text_file(path, operation, std::size_t{1} << 20U));
   std::vector<std::string> prompts;
   std::set<std::string> seen;
   for (std::string line; std::getline(text, line);) {
     const std::size_t first = line.find_first_not_of(" \t\r");
     if (first == std::string::npos || line[first] == '#') continue;
     line = line.substr(first, line.find_last_not_of(" \t\r") + 1 - first);
-    if (!seen.insert(line).second) throw Error(kOperation, path + ": the prompt \"" + line + "\" is there twice");
+    if (!seen.insert(line).second) throw Error(operation, path + ": the prompt \"" + line + "\" is there twice");
     prompts.push_back(line);
   }
-  if (prompts.empty()) throw Error(kOperation, path + ": expected one prompt a line, found none");
+  if (prompts.empty()) throw Error(operation, path + ": expected one prompt a line, found none");
   return prompts;
 }
 

@@ -45,13 +45,14 @@ float cdf_of(const AttentionConfig& config) { return std::get<MeanPool>(config.m
 
 TEST_F(MethodLists, ReadsMethodsWithAndWithoutKnobs) {
   const MethodList list = read_method_list(write(R"({"densities":[0.5,0.25],"video_densities":[0.5],"methods":[
-      {"attention":{"method":"skip_softmax"},"knob":"threshold","range":[0.5,1e-6],"log":true,"video_densities":[]},
+      {"attention":{"method":"skip_softmax"},"knob":"threshold","range":[0.5,1e-6],"log":true,"densities":[0.9],"video_densities":[]},
       {"label":"late","attention":{"method":"mean_pool"},"knob":"min_seq_len","range":[0,100]},
       {"label":"fixed","attention":{"method":"dense"}}]})"));
   check_methods(list);
   EXPECT_THAT(list.densities, ElementsAre(0.5, 0.25));
   ASSERT_EQ(list.methods.size(), 3U);
   EXPECT_EQ(list.methods[0].label, "skip_softmax");
+  EXPECT_EQ(list.methods[0].densities, std::vector{0.9});
   EXPECT_TRUE(list.methods[0].video_densities->empty());
   EXPECT_NEAR(std::get<SkipSoftmax>(list.methods[0].at(0.5).method).threshold.value(), std::sqrt(0.5e-6), 1e-6);
   EXPECT_EQ(list.methods[1].at(0.494).gate.min_seq_len, 49);
