@@ -106,6 +106,21 @@ TEST_F(BreakEvenSession, BelowItCallsAreDenseWithThatReason) {
   EXPECT_NE(result(), expected);
 }
 
+TEST_F(BreakEvenSession, SeesTheDensityThatABudgetAsksFor) {
+  // What density 1/4 saves pays for planning; what 0.9 saves does not.
+  AttentionConfig budgeted = config(0.4 * 2 * 640.0 * 640 * 16 * 1e-9);
+  budgeted.budget = SignalBudget{.min_keep = 0.9F, .max_keep = 0.9F};
+  AttentionSession session(budgeted);
+  EXPECT_EQ(run(session).reason, DenseReason::none) << "no signal yet: the method's own density";
+  const CallReport second = run(session);
+  EXPECT_EQ(second.reason, DenseReason::break_even);
+  EXPECT_FALSE(second.signal_budget);
+  budgeted.budget = SignalBudget{.min_keep = 0.1F, .max_keep = 0.1F};
+  AttentionSession sparser(budgeted);
+  run(sparser);
+  EXPECT_TRUE(run(sparser).signal_budget);
+}
+
 TEST_F(BreakEvenSession, DenseCallsKeepPaddingAndDocumentsOut) {
   const std::int64_t documents[] = {0, 300, 640};
   StepContext context;

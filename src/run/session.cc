@@ -146,7 +146,14 @@ struct AttentionSession::Impl {
     spec.key_layout = made.keys;
   }
 
-  // Of a call whose layouts are set.
+  // Whether 1/l of an earlier call gave the heads their shares.
+  bool set_signal_budget(PlanSpec& spec, const StepContext& context, const PlanGeometry& sizes) {
+    const std::span<const float> keep = signal->keep(context, sizes.Sk, sizes.H, diagnostics);
+    if (!keep.empty()) spec.keep = keep;
+    return !keep.empty();
+  }
+
+  // Of a call whose layouts and budgets are set.
   DenseReason check_break_even(int step, const PlanSpec& spec, const TensorView& q, const TensorView& k, std::string_view executor) const {
     if (!break_even) return DenseReason::none;
     const std::string_view name = executor.empty() ? std::string_view(config.executor) : executor;
@@ -213,18 +220,14 @@ CallReport AttentionSession::attend(const StepContext& context, const TensorView
   impl_->tell(report.reason);
   impl_->set_layouts(spec, context, sequences, report.reason);
   if (report.reason == DenseReason::none) {
+    if (impl_->signal) report.signal_budget = impl_->set_signal_budget(spec, context, sizes);
     report.reason = impl_->check_break_even(context.step, spec, q, k, options.executor);
     if (report.reason == DenseReason::break_even) {
+      report.signal_budget = false;
       spec.query_layout = spec.key_layout = nullptr;
       impl_->set_layouts(spec, context, sequences, report.reason);
     }
   }
-  if (impl_->signal && report.reason == DenseReason::none) {
-    const std::span<const float> keep = impl_->signal->keep(context, sizes.Sk, sizes.H, impl_->diagnostics);
-    if (!keep.empty()) spec.keep = keep;
-    report.signal_budget = !keep.empty();
-  }
-
   std::optional<TilePlan> made;
   const TilePlan* plan = nullptr;
   if (report.reason == DenseReason::none && impl_->fixed) {
