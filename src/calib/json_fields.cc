@@ -1,21 +1,9 @@
 #include "calib/json_fields.h"
 
-#include <array>
-#include <cstdio>
-
+#include "core/text.h"
 #include "winnow/error.h"
 
 namespace winnow {
-
-namespace {
-
-std::string shown(double x) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%g", x);
-  return text.data();
-}
-
-}  // namespace
 
 JsonFields::JsonFields(const nlohmann::json& object, std::string operation, std::string name)
     : object_(object), operation_(std::move(operation)), name_(std::move(name)) {
@@ -36,7 +24,7 @@ const nlohmann::json& JsonFields::value(const char* key) {
 double JsonFields::number(const char* key, double low, double high) {
   const nlohmann::json& found = value(key);
   if (!found.is_number() || !(found.get<double>() >= low && found.get<double>() <= high)) {
-    fail(key, "a number from " + shown(low) + " to " + shown(high), found);
+    fail(key, "a number from " + short_number(low) + " to " + short_number(high), found);
   }
   return found.get<double>();
 }

@@ -1,9 +1,12 @@
 // Sparsity as a function of the factor, from tile maxima, and its fit.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "calib/skip_softmax.h"
+#include "core/line_fit.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -21,29 +24,9 @@ constexpr double kMostSparsity = 0.9;
 constexpr double kLinear = 0.98;
 
 // The line x = ln a + b s through points (s, x) with ascending s.
-SkipFit least_squares(const std::vector<std::pair<double, double>>& points) {
-  const auto n = static_cast<double>(points.size());
-  double mean_s = 0.0;
-  double mean_x = 0.0;
-  for (const auto& [s, x] : points) {
-    mean_s += s / n;
-    mean_x += x / n;
-  }
-  double ss = 0.0;
-  double sx = 0.0;
-  double xx = 0.0;
-  for (const auto& [s, x] : points) {
-    ss += (s - mean_s) * (s - mean_s);
-    sx += (s - mean_s) * (x - mean_x);
-    xx += (x - mean_x) * (x - mean_x);
-  }
-  SkipFit fit;
-  fit.b = sx / ss;
-  fit.a = std::exp(mean_x - fit.b * mean_s);
-  fit.r2 = sx * sx / (ss * xx);
-  fit.lowest = points.front().first;
-  fit.highest = points.back().first;
-  return fit;
+SkipFit fit_factors(const std::vector<std::array<double, 2>>& points) {
+  const LineFit line = fit_straight_line(points);
+  return {.a = std::exp(line.at(0.0)), .b = line.slope, .r2 = line.r2, .lowest = points.front()[0], .highest = points.back()[0]};
 }
 
 }  // namespace
@@ -87,22 +70,22 @@ SkipFit SkipGaps::fit(int points) const {
     last = x;
     previous = skipped;
   }
-  std::vector<std::pair<double, double>> kept;  // S, ln factor
+  std::vector<std::array<double, 2>> kept;  // S, ln factor
   for (int i = 0; i < points && started; ++i) {
     const double x = first + (last - first) * i / (points - 1) + 1e-9;
     const double s = sparsity(std::exp(x));
-    if (s > kLeastSparsity && s < kMostSparsity) kept.emplace_back(s, x);
+    if (s > kLeastSparsity && s < kMostSparsity) kept.push_back({s, x});
   }
-  if (kept.size() < 10 || kept.back().first - kept.front().first < 0.05) {
+  if (kept.size() < 10 || kept.back()[0] - kept.front()[0] < 0.05) {
     throw Error("calibration", "sparsity: expected some threshold up to 1 to skip more than a tenth of the tiles, got at most " +
                                    std::to_string(sparsity(std::exp2(kHighest))) +
                                    ": this model, size and token order leave skip-softmax nothing to do");
   }
   // Near threshold 1 sparsity rises faster than any line: the range is cut from above until the line is one.
-  SkipFit fit = least_squares(kept);
+  SkipFit fit = fit_factors(kept);
   while (fit.r2 < kLinear && kept.size() > 10) {
     kept.pop_back();
-    fit = least_squares(kept);
+    fit = fit_factors(kept);
   }
   return fit;
 }

@@ -13,6 +13,7 @@
 #include "calib/json_fields.h"
 #include "core/json.h"
 #include "core/partial_file.h"
+#include "core/text.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -26,12 +27,6 @@ constexpr const char* kFormat = "winnow.skip_softmax_calibration";
 constexpr const char* kExperts[] = {"high", "low"};
 constexpr const char* kComponents[] = {"transformer", "transformer_2"};
 constexpr double kLargest = 1e300;
-
-std::string number(double x) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%g", x);
-  return text.data();
-}
 
 SkipCalibration::Expert read_expert(JsonFields fields) {
   SkipCalibration::Expert expert;
@@ -203,9 +198,9 @@ const SkipCalibration::Expert& SkipCalibration::expert(int index) const {
 double SkipCalibration::factor(int index, double target_sparsity) const {
   const Expert& e = expert(index);
   if (target_sparsity < e.lowest.value_or(0.0) || target_sparsity > e.highest.value_or(1.0)) {
-    throw Error(kOperation, "target_sparsity: expected a number from " + number(e.lowest.value_or(0.0)) + " to " +
-                                number(e.highest.value_or(1.0)) + ", the fitted range of the " + kExperts[index] + "-noise expert, got " +
-                                number(target_sparsity));
+    throw Error(kOperation, "target_sparsity: expected a number from " + short_number(e.lowest.value_or(0.0)) + " to " +
+                                short_number(e.highest.value_or(1.0)) + ", the fitted range of the " + kExperts[index] +
+                                "-noise expert, got " + short_number(target_sparsity));
   }
   return e.a * std::exp(e.b * target_sparsity);
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -10,8 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "core/line_fit.h"
 #include "core/numeric.h"
 #include "core/random.h"
+#include "core/text.h"
 #include "core/threads.h"
 #include "winnow/dlpack.h"
 #include "winnow/error.h"
@@ -197,6 +200,21 @@ TEST(Random, NormalHasUnitMoments) {
   EXPECT_TRUE(std::equal(prefix.begin(), prefix.end(), x.begin()));
   fill_normal(prefix, 43);
   EXPECT_NE(prefix[0], x[0]);
+}
+
+TEST(LineFit, IsTheLeastSquaresLine) {
+  const std::vector<std::array<double, 2>> points = {{0.0, 1.0}, {1.0, 2.0}, {2.0, 6.0}};
+  const LineFit fit = fit_straight_line(points);
+  EXPECT_DOUBLE_EQ(fit.slope, 2.5);
+  EXPECT_DOUBLE_EQ(fit.at(0.0), 0.5);
+  EXPECT_DOUBLE_EQ(fit.r2, 12.5 / 14.0);
+  EXPECT_FALSE(std::isfinite(fit_straight_line({points.data(), 1}).slope));
+}
+
+TEST(Text, ShortNumbers) {
+  EXPECT_EQ(short_number(0.25), "0.25");
+  EXPECT_EQ(short_number(1e-5), "1e-05");
+  EXPECT_EQ(short_number(std::numeric_limits<double>::quiet_NaN()), "nan");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <numbers>
 #include <numeric>
 
+#include "core/line_fit.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -98,24 +99,11 @@ double BudgetMap::keep(double mean_log_l) const {
 
 BudgetMap fit_line(std::span<const std::array<double, 2>> points) {
   const std::vector<std::array<double, 2>> sorted = by_x(points);
-  const auto n = static_cast<double>(sorted.size());
-  double mean_x = 0.0;
-  double mean_y = 0.0;
-  for (const auto& [px, py] : sorted) {
-    mean_x += px / n;
-    mean_y += py / n;
-  }
-  double xx = 0.0;
-  double xy = 0.0;
-  for (const auto& [px, py] : sorted) {
-    xx += (px - mean_x) * (px - mean_x);
-    xy += (px - mean_x) * (py - mean_y);
-  }
   const double low = sorted.front()[0];
   const double high = sorted.back()[0];
   if (!(high > low)) throw Error("budget", "points: expected different signals, got one");
-  const double slope = xy / xx;
-  const auto at = [&](double value) { return std::clamp(mean_y + slope * (value - mean_x), 0.0, 1.0); };
+  const LineFit line = fit_straight_line(sorted);
+  const auto at = [&](double value) { return std::clamp(line.at(value), 0.0, 1.0); };
   return {{low, high}, {at(low), at(high)}};
 }
 
