@@ -75,8 +75,13 @@ void add_sampling_flags(CLI::App& command, GenerateFlags& flags, const char* ste
       ->capture_default_str()
       ->type_name("X")
       ->group(group);
-  command.add_option("--guidance-scale-2", flags.guidance_scale_2, "The same for the low-noise expert; default: --guidance-scale")
+  command.add_option("--guidance-scale-2", flags.guidance_scale_2, "The same for the low-noise expert, 1: off; default: --guidance-scale")
       ->check(not_empty())
+      ->type_name("X")
+      ->group(group);
+  command.add_option("--guidance-until", flags.guidance_until, "Share of the steps that are guided, the first ones, in [0,1]")
+      ->check(not_empty())
+      ->capture_default_str()
       ->type_name("X")
       ->group(group);
   command.add_option("--flow-shift", flags.flow_shift, "Shift of the noise schedule; default: the model's")
@@ -215,6 +220,7 @@ GenerateOptions generate_options(const GenerateFlags& flags) {
   options.steps = flags.steps;
   options.guidance_scale = flags.guidance_scale;
   options.guidance_scale_2 = flags.guidance_scale_2;
+  options.guidance_until = flags.guidance_until;
   options.flow_shift = flags.flow_shift;
   if (!flags.solver.empty()) options.solver = flags.solver == "unipc" ? Solver::unipc : Solver::euler;
   options.sigma_mode = flags.sigma_mode == "wan" ? SigmaMode::wan : SigmaMode::diffusers;

@@ -18,6 +18,7 @@ struct GenerateFlags {
   int fps = 0;
   int steps = 30;
   double guidance_scale = 3.5;
+  float guidance_until = 1.0F;
   std::optional<double> guidance_scale_2, flow_shift, boundary_ratio;
   std::string solver, sigma_mode = "diffusers", dtype = "bf16", device = "cpu", cache = "off";
   std::string seed = "0";

@@ -114,6 +114,8 @@ TEST(Engine, RefusesOptionsBeforeAnyWork) {
   EXPECT_THAT(with([&](O& o) { o.guidance_scale = nan; }), HasSubstr("guidance_scale: expected a number >= 0, got nan"));
   EXPECT_THAT(with([](O& o) { o.guidance_scale = -1.0; }), HasSubstr("guidance_scale"));
   EXPECT_THAT(with([&](O& o) { o.guidance_scale_2 = inf; }), HasSubstr("guidance_scale_2"));
+  EXPECT_THAT(with([](O& o) { o.guidance_until = 1.5F; }), HasSubstr("guidance_until: expected a number in [0,1], got 1.5"));
+  EXPECT_THAT(with([&](O& o) { o.guidance_until = static_cast<float>(nan); }), HasSubstr("guidance_until"));
   EXPECT_THAT(with([](O& o) { o.boundary_ratio = 1.5; }), HasSubstr("boundary_ratio: expected a number in [0,1], got 1.5"));
   EXPECT_THAT(with([](O& o) { o.flow_shift = 0.0; }), HasSubstr("flow_shift"));
   EXPECT_THAT(with([&](O& o) { o.flow_shift = nan; }), HasSubstr("flow_shift"));

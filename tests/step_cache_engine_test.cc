@@ -81,6 +81,30 @@ TEST(EngineStepCache, WithoutGuidanceAndInF32) {
   }
 }
 
+TEST(EngineStepCache, GuidanceSwitchedOffMidRun) {
+  Engine engine(source("models/winnow-tiny"), {});
+  const auto run = [&](const char* cache, float until) {
+    GenerateOptions options = small(cache);
+    options.guidance_until = until;
+    return engine.generate(options);
+  };
+  // In the middle of the low-noise expert, whose steps are 4 to 9.
+  const GenerateResult always = run(kAlways, 0.6F);
+  for (const StepReport& step : always.report.steps) EXPECT_EQ(step.forwards, step.step < 6 ? 2 : 1) << step.step;
+  EXPECT_EQ(pattern(always.report), "#..##..#.#");  // the conditional branch keeps what it has
+  EXPECT_EQ(always.report.cache.forwards(), 16);
+  EXPECT_EQ(always.report.cache.count(CacheReason::no_reference), 0);
+  EXPECT_TRUE(same_bits(run(kNever, 0.6F), run("off", 0.6F)));
+  // Where it makes no difference how it came about.
+  GenerateOptions one_expert = small(kAlways);
+  one_expert.guidance_scale_2 = 1.0;
+  EXPECT_TRUE(same_bits(run(kAlways, 0.4F), engine.generate(one_expert)));
+  GenerateOptions unguided = small(kAlways);
+  unguided.guidance_scale = 1.0;
+  EXPECT_TRUE(same_bits(run(kAlways, 0.0F), engine.generate(unguided)));
+  EXPECT_FALSE(same_bits(run(kAlways, 0.4F), run(kAlways, 0.6F)));
+}
+
 TEST(EngineStepCache, FollowsTheScheduleWhereverItSwitches) {
   Engine engine(source("models/winnow-tiny"), {});
   for (const double boundary : {0.0, 0.6, 0.95, 1.0}) {

@@ -37,7 +37,8 @@ struct GenerateOptions {
   std::int64_t width = 0, height = 0, frames = 0;  // pixels; 0: the model's default
   int steps = 30;
   double guidance_scale = 3.5;             // > 1 turns classifier-free guidance on
-  std::optional<double> guidance_scale_2;  // of the low-noise expert; unset: guidance_scale
+  std::optional<double> guidance_scale_2;  // of the low-noise expert; unset: guidance_scale. 1: without the unconditional forward
+  float guidance_until = 1.0F;             // share of the steps that are guided, the first ones; later ones run without it
   std::optional<double> flow_shift;        // unset: the model's scheduler_config.json
   std::optional<Solver> solver;            // unset: the model's scheduler class
   SigmaMode sigma_mode = SigmaMode::diffusers;

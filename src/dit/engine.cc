@@ -11,6 +11,7 @@
 
 #include "core/random.h"
 #include "core/safetensors.h"
+#include "core/text.h"
 #include "core/threads.h"
 #include "dit/codec.h"
 #include "dit/config.h"
@@ -30,12 +31,6 @@ double since(Clock::time_point start) { return std::chrono::duration<double>(Clo
 
 [[noreturn]] void refuse(const std::string& what) { throw Error("generate", what); }
 
-std::string number(double x) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%g", x);
-  return text.data();
-}
-
 // Options with the model's own values filled in, all checked.
 struct Plan {
   std::int64_t width = 0, height = 0, frames = 0;  // pixels
@@ -44,15 +39,22 @@ struct Plan {
   dit::ScheduleOptions schedule;
   std::optional<double> boundary_ratio;  // only with two experts
   std::array<double, 2> guidance{};      // per expert
-  bool guided = false;
+  int guided_steps = 0;                  // the first ones
 
   std::int64_t elements() const { return channels * latent_frames * latent_height * latent_width; }
   double boundary() const { return boundary_ratio ? *boundary_ratio * static_cast<double>(schedule.num_train_timesteps) : -1.0; }
   int expert(double timestep) const { return boundary_ratio && timestep < boundary() ? 1 : 0; }
+  // Does the step take an unconditional forward? With scale 1 it would cancel out.
+  bool guided(int step, int expert) const { return step < guided_steps && guidance[static_cast<std::size_t>(expert)] != 1.0; }
+  int guided_forwards(const dit::Schedule& s) const {
+    int count = 0;
+    for (int step = 0; step < schedule.steps; ++step) count += guided(step, expert(s.timesteps[static_cast<std::size_t>(step)])) ? 1 : 0;
+    return count;
+  }
 };
 
 void check_scale(const char* key, double value) {
-  if (!std::isfinite(value) || value < 0.0) refuse(std::string(key) + ": expected a number >= 0, got " + number(value));
+  if (!std::isfinite(value) || value < 0.0) refuse(std::string(key) + ": expected a number >= 0, got " + short_number(value));
 }
 
 Plan make_plan(const dit::ModelConfig& config, const GenerateOptions& options) {
@@ -60,7 +62,12 @@ Plan make_plan(const dit::ModelConfig& config, const GenerateOptions& options) {
   Plan plan;
   if (options.steps < 1 || options.steps > 10000) refuse("steps: expected 1 to 10000, got " + std::to_string(options.steps));
   check_scale("guidance_scale", options.guidance_scale);
-  plan.guided = options.guidance_scale > 1.0;  // alone decides, as in diffusers
+  if (!(options.guidance_until >= 0.0F && options.guidance_until <= 1.0F)) {
+    refuse("guidance_until: expected a number in [0,1], got " + short_number(double{options.guidance_until}));
+  }
+  const bool guided = options.guidance_scale > 1.0;  // alone decides, as in diffusers
+  // In f32 and rounded there, so that 0.7 of 30 steps are 21.
+  if (guided) plan.guided_steps = static_cast<int>(std::ceil(options.guidance_until * static_cast<float>(options.steps)));
   plan.guidance = {options.guidance_scale, options.guidance_scale};
   if (options.guidance_scale_2) {
     check_scale("guidance_scale_2", *options.guidance_scale_2);
@@ -70,7 +77,7 @@ Plan make_plan(const dit::ModelConfig& config, const GenerateOptions& options) {
   if (options.boundary_ratio) {
     if (!config.index.two_experts()) refuse("boundary_ratio: this model has one expert");
     if (!(*options.boundary_ratio >= 0.0 && *options.boundary_ratio <= 1.0)) {
-      refuse("boundary_ratio: expected a number in [0,1], got " + number(*options.boundary_ratio));
+      refuse("boundary_ratio: expected a number in [0,1], got " + short_number(*options.boundary_ratio));
     }
   }
   if (config.index.two_experts()) plan.boundary_ratio = options.boundary_ratio ? options.boundary_ratio : config.index.boundary_ratio;
@@ -79,7 +86,7 @@ Plan make_plan(const dit::ModelConfig& config, const GenerateOptions& options) {
   plan.schedule.steps = options.steps;
   plan.schedule.shift = options.flow_shift.value_or(config.scheduler.flow_shift);
   if (!std::isfinite(plan.schedule.shift) || plan.schedule.shift <= 0.0 || plan.schedule.shift > 1e3) {
-    refuse("flow_shift: expected a number in (0,1000], got " + number(plan.schedule.shift));
+    refuse("flow_shift: expected a number in (0,1000], got " + short_number(plan.schedule.shift));
   }
   plan.schedule.sigma_mode = options.sigma_mode;
   plan.schedule.euler_double_shift = options.euler_double_shift;
@@ -237,7 +244,8 @@ class Run {
     const DType dtype = experts[0].dtype();
     const auto shape = {plan.channels, plan.latent_frames, plan.latent_height, plan.latent_width};
     conditional_ = Tensor(dtype, shape);
-    if (plan.guided) unconditional_ = Tensor(dtype, shape);
+    const bool guided = plan.guided_forwards(sampler_.schedule()) > 0;
+    if (guided) unconditional_ = Tensor(dtype, shape);
     velocity_ = Tensor(DType::f32, shape);
     text_.resize(experts.size());
     for (const double t : sampler_.schedule().timesteps) {
@@ -245,7 +253,7 @@ class Run {
       if (!text_[e][0].k.empty()) continue;
       experts[e].prepare(plan.grid.tokens());
       text_[e][0] = experts[e].encode_text(text.positive, ws);
-      if (plan.guided) text_[e][1] = experts[e].encode_text(text.negative, ws);
+      if (guided) text_[e][1] = experts[e].encode_text(text.negative, ws);
     }
     begin_cache();
     report_.seed = options.seed;
@@ -347,7 +355,8 @@ class Run {
     pairs_ = computed_ = 0.0;
     reused_ = 0;
     forward(model, t, Branch::conditional, conditional_);
-    if (plan_.guided) {
+    const bool guided = plan_.guided(step_, expert);
+    if (guided) {
       forward(model, t, Branch::unconditional, unconditional_);
       ops_.guide(conditional_, unconditional_, velocity_, static_cast<float>(plan_.guidance[static_cast<std::size_t>(expert)]));
     } else {
@@ -357,7 +366,7 @@ class Run {
     sampler_.step(step_, {velocity_.as<float>(), static_cast<std::size_t>(velocity_.numel())},
                   {latents_.as<float>(), static_cast<std::size_t>(latents_.numel())});
     if (!all_finite(latents_)) explain_non_finite(model, t, "latents after the solver");
-    report_.steps.push_back({step_, expert, t, pairs_ > 0.0 ? computed_ / pairs_ : 1.0, since(start), plan_.guided ? 2 : 1, reused_});
+    report_.steps.push_back({step_, expert, t, pairs_ > 0.0 ? computed_ / pairs_ : 1.0, since(start), guided ? 2 : 1, reused_});
   }
 
   // Runs the step's forwards again and looks at every intermediate result. `last` is what is to blame if they are all finite.
@@ -369,7 +378,7 @@ class Run {
       first = std::string(name) + (layer >= 0 ? " of layer " + std::to_string(layer) : "");
     };
     for (const Branch branch : {Branch::conditional, Branch::unconditional}) {
-      if (branch == Branch::unconditional && !plan_.guided) break;
+      if (branch == Branch::unconditional && !plan_.guided(step_, plan_.expert(t))) break;
       branch_name = branch == Branch::conditional ? ", conditional" : ", unconditional";
       model.forward(input(t, branch), conditional_, session_, ws_, {}, probe);
       if (!first.empty()) break;
@@ -408,7 +417,7 @@ class Run {
 
 GenerateResult Engine::Impl::generate(const GenerateOptions& options) {
   const Plan plan = make_plan(config, options);
-  const dit::TextRows text = text_rows(options, plan.guided);
+  const dit::TextRows text = text_rows(options, plan.guided_steps > 0);
   ws.reset();
   AttentionConfig attention = with_model_calibration(options.attention, directory, options.diagnostics);
   Run run(ws, experts, linear, options, std::move(attention), plan, text, start_latents(options, plan));
@@ -439,7 +448,8 @@ Estimate Engine::estimate(const GenerateOptions& options) const {
   const Plan plan = make_plan(impl_->config, options);
   const dit::TransformerConfig& model = impl_->config.transformer;
   const dit::Schedule schedule = dit::make_schedule(plan.schedule);
-  const double forwards = plan.schedule.steps * (plan.guided ? 2.0 : 1.0);
+  const int guided = plan.guided_forwards(schedule);
+  const double forwards = plan.schedule.steps + guided;
   Estimate estimate;
   for (const dit::Transformer& expert : impl_->experts) estimate.weight_bytes += expert.weight_bytes();
   estimate.tokens = plan.grid.tokens();
@@ -449,7 +459,7 @@ Estimate Engine::estimate(const GenerateOptions& options) const {
   estimate.linear_flops = forwards * dit::Transformer::linear_flops(model, estimate.tokens);
   estimate.workspace_bytes = impl_->experts[0].workspace_bytes(estimate.tokens);
   estimate.cache_bytes =
-      StepCache::bytes_needed(options.cache, estimate.tokens, model.width(), impl_->experts[0].dtype(), plan.guided ? 2 : 1);
+      StepCache::bytes_needed(options.cache, estimate.tokens, model.width(), impl_->experts[0].dtype(), guided > 0 ? 2 : 1);
   estimate.width = plan.width;
   estimate.height = plan.height;
   estimate.frames = plan.frames;

@@ -131,6 +131,7 @@ std::string to_json(const Comparison& comparison, const GenerateOptions& options
   json["precision"] = precision_name(info.precision);
   json["guidance_scale"] = options.guidance_scale;
   if (options.guidance_scale_2) json["guidance_scale_2"] = *options.guidance_scale_2;
+  if (options.guidance_until < 1.0F) json["guidance_until"] = options.guidance_until;
   if (!comparison.outcomes.empty()) json["high_noise_steps"] = comparison.outcomes.front().report.high_noise_steps;
   if (comparison.dense) {
     const Outcome& dense = comparison.outcomes[*comparison.dense];

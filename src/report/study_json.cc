@@ -109,6 +109,7 @@ Json generation_record(const StudyInfo& info) {
   if (!options.negative_prompt.empty()) json["negative_prompt"] = options.negative_prompt;
   put(json, "guidance_scale", options.guidance_scale);
   put(json, "guidance_scale_2", options.guidance_scale_2);
+  if (options.guidance_until < 1.0F) json["guidance_until"] = options.guidance_until;
   put(json, "flow_shift", options.flow_shift);
   if (options.solver) json["solver"] = *options.solver == Solver::unipc ? "unipc" : "euler";
   json["sigma_mode"] = options.sigma_mode == SigmaMode::wan ? "wan" : "diffusers";
