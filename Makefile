@@ -9,6 +9,7 @@
 #   make build     the program at build/winnow
 #   make bench     speed of the attention kernels, as ratios
 #   make sanitize  the tests under ASan + UBSan, then TSan
+#   make sanitize-quick  ASan + UBSan on the parts that read files, plan and keep state: what CI runs
 #   make fuzz      each fuzz target for FUZZ_SECONDS (60)
 #   make check     formatting, include rules, portable build: what CI checks beside the tests
 #   make check-cuda   compiles the CUDA code if nvcc is there; fails if a kernel spills (tools/ptxas_gate.sh)
@@ -37,7 +38,7 @@ define need
 	else echo "not a Debian machine: this needs the equivalents of $(1)"; fi
 endef
 
-.PHONY: build demo compare compare-full compare-speedup cache-report cache-report-full test bench sanitize fuzz format check check-format check-layers check-portable check-tables check-cuda clang deps clean
+.PHONY: build demo compare compare-full compare-speedup cache-report cache-report-full test bench sanitize sanitize-quick fuzz format check check-format check-layers check-portable check-tables check-cuda clang deps clean
 deps:
 	$(call need,$(PACKAGES))
 
@@ -97,6 +98,12 @@ sanitize: deps
 	cmake --preset asan && cmake --build --preset asan -j $(JOBS) && ctest --preset asan
 	cmake --preset tsan && cmake --build --preset tsan -j $(JOBS) && ctest --preset tsan
 
+# The parts that read files, plan and keep state; the kernels and whole programs take too long for every change.
+QUICK_TESTS := core plan prep select steps calib run media metrics
+sanitize-quick: deps
+	cmake --preset asan && cmake --build --preset asan -j $(JOBS) --target $(QUICK_TESTS:%=%_tests) && \
+	  ctest --preset asan -E NOT_BUILT -j $(JOBS)
+
 clang: deps
 	$(call need,$(CLANG_PACKAGES))
 	cmake --preset clang && cmake --build --preset clang -j $(JOBS)
@@ -110,7 +117,7 @@ fuzz: deps
 SOURCES = $(shell git ls-files '*.h' '*.cc' '*.cu' '*.cuh')
 format:
 	$(call need,clang-format-14)
-	clang-format-14 -i $(SOURCES)
+	@clang-format-14 -i $(SOURCES)
 
 check: check-format check-layers check-portable check-tables
 
