@@ -260,9 +260,9 @@ def case_f16(libs):
 
 
 def paired(methods, calls):
-    """{name: function} -> {name: mean ms}, the methods taking turns in a new random order each time: differences of a percent of
-    a call are measured to a few percent of themselves."""
-    events = []
+    """{name: function} -> {name: ms of every call}, the methods taking turns in a new random order each time. Medians of the
+    differences within a turn measure a percent of a call to a few percent of itself; those of separate calls do not."""
+    events = {name: [] for name in methods}
     names = list(methods)
     for _ in range(calls):
         random.shuffle(names)
@@ -271,10 +271,9 @@ def paired(methods, calls):
             begin.record()
             methods[name]()
             end.record()
-            events.append((name, begin, end))
+            events[name].append((begin, end))
     torch.cuda.synchronize()
-    measured = events[len(events) // 4:]
-    return {m: statistics.mean([a.elapsed_time(b) for name, a, b in measured if name == m]) for m in methods}
+    return {m: [a.elapsed_time(b) for a, b in pairs[calls // 4:]] for m, pairs in events.items()}
 
 
 def case_means(libs, B=1, H=24, D=128):
@@ -290,10 +289,11 @@ def case_means(libs, B=1, H=24, D=128):
             plans = {"drop": Plan(lib, order < listed, B, H, Sq, Sk, D), "means": Plan(lib, order < listed, B, H, Sq, Sk, D, means=True),
                      "more": Plan(lib, order < listed + more, B, H, Sq, Sk, D)}
             means = {"means": (k_mean, v_mean)}
-            ms = paired({n: lambda c=lib.call(q, k, v, out, p, None, *means.get(n, (None, None))): lib.run(c) for n, p in plans.items()}, 48)
+            ms = paired({n: lambda c=lib.call(q, k, v, out, p, None, *means.get(n, (None, None))): lib.run(c) for n, p in plans.items()}, 160)
             flop = 4 * B * H * Sq * D * (listed * TILE_K + Gk)
-            record("means", dict(B=B, S=Sk, H=H, D=D), m, listed / Gk, ms["means"], flop, "its tiles' cost",
-                   (ms["means"] - ms["drop"]) / (ms["more"] - ms["drop"]), Sq=Sq)
+            above = {n: statistics.median([x - y for x, y in zip(ms[n], ms["drop"])]) for n in ("means", "more")}
+            record("means", dict(B=B, S=Sk, H=H, D=D), m, listed / Gk, statistics.median(ms["means"]), flop, "its tiles' cost",
+                   above["means"] / above["more"], Sq=Sq)
 
 
 def case_skip(libs, B=1, S=32768, H=24, D=128):

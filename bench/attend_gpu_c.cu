@@ -37,7 +37,7 @@ int winnow_gpu_mark_means(std::uint32_t* bits, std::int64_t rows, std::int64_t r
                           const std::int32_t* excluded_tiles, void* stream, char* error, int error_size) {
   return guarded(error, error_size, [&] {
     mark_means(bits, rows, rows_per_batch, Sk, key_lengths, refine_offsets, refine_tiles, skim_offsets, skim_tiles, excluded_offsets,
-               excluded_tiles, static_cast<CUstream_st*>(stream));
+               excluded_tiles, nullptr, 0, static_cast<CUstream_st*>(stream));
   });
 }
 

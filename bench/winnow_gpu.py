@@ -22,8 +22,8 @@ class Stats(ctypes.Structure):
 class Call(ctypes.Structure):
     _fields_ = [("operand", I32), ("D", I32), ("B", I64), ("H", I64), ("Hk", I64), ("Sq", I64), ("Sk", I64),
                 ("q", Strided), ("k", Strided), ("v", Strided), ("out", Strided),
-                ("offsets", P), ("tiles", P), ("order", P), ("key_lengths", P),
-                ("k_mean", Strided), ("v_mean", Strided), ("mean_bits", P),
+                ("offsets", P), ("tiles", P), ("list_period", I64), ("order", P), ("key_lengths", P),
+                ("k_mean", Strided), ("v_mean", Strided), ("mean_bits", P), ("layout", P * 6),
                 ("lse", Stats), ("inv_l", Stats), ("scale", F32), ("skip_threshold_log2", F32),
                 ("granules", P), ("scratch", P)]
 

@@ -56,7 +56,7 @@ class DevicePlan {
   // Copies the lists of `plan`; skim and refine tiles become one list, since executors of GPUs compute both in the inputs' dtype.
   // Memory comes from `ws` and lives as long as its scope. A dense plan without key_lengths needs none and does not touch the
   // device; any other waits for `stream`, and cannot be made inside a graph capture. Throws Error unless tiles are 128 queries x
-  // 64 keys without a TokenLayout and mean groups 64 keys.
+  // 64 keys and mean groups 64 keys.
   DevicePlan(const TilePlan& plan, DeviceWorkspace& ws, void* stream = nullptr);
   // Device memory that the constructor takes for this plan.
   static std::size_t bytes(const TilePlan& plan);
@@ -70,6 +70,15 @@ class DevicePlan {
     const std::int32_t* order = nullptr;        // [rows] the order of work, longest rows first; it changes no result
     const std::uint32_t* mean_bits = nullptr;   // [rows, words] bit t: key tile t comes as its mean
     const std::int32_t* key_lengths = nullptr;  // [B]
+    // Of a plan with layouts, whose tiles may be short. Entries of `tiles` are tile | missing keys << 24 then, the lists repeat after
+    // `period` rows if that is not 0, and attend() fills tiles up: row r of queries is row r % 128 of tile r / 128.
+    std::int64_t period = 0;
+    const std::int32_t* query_tokens = nullptr;  // [128 Gq] the token of each such row, or -1
+    const std::int32_t* query_rows = nullptr;    // [Sq] the row of each token, or -1
+    const std::int32_t* key_tokens = nullptr;    // [64 Gk] the token of each row of keys, or -1
+    const std::int32_t* tile_queries = nullptr;  // [Gq] tokens of a tile
+    const std::int32_t* tile_keys = nullptr;     // [Gk]
+    const float* mean_log2 = nullptr;            // [words * 32] log2(tile_keys / 64)
   };
   const Lists& lists() const { return lists_; }
   int device_index() const { return device_index_; }  // -1: nothing is on a device

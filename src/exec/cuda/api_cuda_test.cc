@@ -107,15 +107,6 @@ TEST_F(GpuApi, RefusesWhatDoesNotFit) {
   }
   {
     Call c;
-    PlanGeometry g = geometry_of(Call::kShape);
-    const std::int64_t documents[] = {0, 1, g.Sq};
-    g.query_layout = make_layout({.num_tokens = g.Sq, .documents = documents}, {}, g.tile_q);
-    g.key_layout = make_layout({.num_tokens = g.Sk, .documents = documents}, {}, g.tile_k);
-    c.plan = TilePlan::dense(g, DenseReason::requested);
-    EXPECT_THAT(c.error(), HasSubstr("[cuda] plan: expected tiles in token order"));
-  }
-  {
-    Call c;
     Workspace ws;
     EXPECT_THROW(attend(c.plan, c.q, c.k, c.v, c.out, {}, ws), Error);
   }
@@ -133,6 +124,11 @@ TEST_F(GpuApi, MemoryIsAnnounced) {
   plans.push_back(dense(shape));
   plans.push_back(TilePlan::dense(g, DenseReason::requested));
   plans.push_back(PlanBuilder::from_rows(g, Skipped::drop, random_rows(g, 0.5, 0, 3)));
+  plans.push_back(PlanBuilder::from_rows(g, Skipped::mean, random_rows(g, 0.5, 0, 3)));
+  g = geometry_of(shape);
+  g.query_layout = make_layout({.num_tokens = g.Sq, .spans = std::vector<TokenSpan>{{0, 300}, {300, 500}}}, {}, g.tile_q);
+  g.key_layout = make_layout({.num_tokens = g.Sk, .spans = std::vector<TokenSpan>{{0, 630}, {630, 700}}}, {}, g.tile_k);
+  plans.push_back(TilePlan::dense(g, DenseReason::requested));
   plans.push_back(PlanBuilder::from_rows(g, Skipped::mean, random_rows(g, 0.5, 0, 3)));
   for (const TilePlan& plan : plans) {
     DeviceWorkspace plan_ws(0, DevicePlan::bytes(plan));

@@ -128,6 +128,10 @@ void launch_attend(const AttendCall& call, CUstream_st* stream) {
   }
   args.offsets = call.offsets;
   args.tiles = call.tiles;
+  args.list_period = static_cast<int>(call.list_period != 0 ? call.list_period : rows);
+  args.query_tokens = call.layout.query_tokens;
+  args.tile_queries = call.layout.tile_queries;
+  args.mean_log2 = call.layout.mean_log2;
   args.order = call.order;
   args.mean_bits = call.mean_bits;
   args.key_lengths = call.key_lengths;
@@ -169,7 +173,7 @@ void launch_attend(const AttendCall& call, CUstream_st* stream) {
   check(cudaMemsetAsync(call.scratch, 0, static_cast<std::size_t>(kCounters + rows) * sizeof(std::int32_t), stream), "scratch");
   Variant variant{};
   variant.skip = call.skip_threshold_log2 > -INFINITY;
-  variant.means = call.mean_bits != nullptr;
+  variant.means = call.mean_bits != nullptr || call.layout.tile_keys != nullptr;  // the kernels that mask any step
   variant.maximum = variant.skip || call.inv_l.data != nullptr ? Maximum::beside : Maximum::never;
   // With few rows, an item more or less per CTA weighs more than the reads saved.
   variant.pairs = call.offsets == nullptr && !variant.means && rows >= 4 * multiprocessors;

@@ -32,10 +32,16 @@ struct KernelArgs {
 
   // The plan, in device memory. Rows are (b * H + h) * Gq + query tile.
   const std::int64_t* offsets;      // [rows + 1], or null: every row lists all key tiles of its batch entry
-  const std::int32_t* tiles;        // [offsets[rows]] ascending per row
+  const std::int32_t* tiles;        // [offsets[rows]] ascending per row; see cuda::kMissingShift
+  int list_period;                  // rows after which the lists repeat
   const std::int32_t* order;        // [rows] the rows in the order they are taken, or null: ascending
   const std::uint32_t* mean_bits;   // [rows, mean_words] bit g: key tile g comes as its mean; or null
   const std::int32_t* key_lengths;  // [B] valid keys, or null: Sk
+
+  // Of a plan with a layout, or null; see cuda::LayoutTables.
+  const std::int32_t* query_tokens;  // [Gq * kTileQ]
+  const std::int32_t* tile_queries;  // [Gq]
+  const float* mean_log2;            // [32 * mean_words]
 
   // Optional outputs [B,H,Sq], or null. Strides in elements.
   float* lse;    // natural log

@@ -21,7 +21,7 @@ __device__ void set(__half& to, float x) { to = __float2half_rn(x); }
 // ones sum those sums: always in the same order.
 template <class T, int kD>
 __global__ void __launch_bounds__(kThreads)
-    mean_of_tile(T* mean, StridedTensor x, int tiles, int heads, int S, const std::int32_t* key_lengths) {
+    mean_of_tile(T* mean, StridedTensor x, int tiles, int heads, int S, const std::int32_t* key_lengths, const std::int32_t* tile_keys) {
   constexpr int kRowThreads = kD / kColumns;
   constexpr int kRows = kThreads / kRowThreads;
   __shared__ float sums[kRows][kD + 4];
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads)
   const int row = threadIdx.x / kRowThreads;
   const int column = threadIdx.x % kRowThreads * kColumns;
   const int keys = key_lengths != nullptr ? key_lengths[b] : S;
-  const int count = min(kTileK, keys - tile * kTileK);  // <= 0: not a virtual key of anything
+  const int count = min(tile_keys != nullptr ? tile_keys[tile] : kTileK, keys - tile * kTileK);  // <= 0: not a virtual key of anything
 
   const T* from = static_cast<const T*>(x.data) + b * x.stride_b + head * x.stride_h + column;
   float sum[kColumns] = {};
@@ -55,21 +55,21 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T, int kD>
 void launch(void* mean, const StridedTensor& x, std::int64_t B, std::int64_t S, std::int64_t Hk, const std::int32_t* key_lengths,
-            cudaStream_t stream) {
+            const std::int32_t* tile_keys, cudaStream_t stream) {
   const std::int64_t tiles = (S + kTileK - 1) / kTileK;
   if (B * tiles * Hk == 0) return;
   mean_of_tile<T, kD><<<static_cast<unsigned>(B * tiles * Hk), kThreads, 0, stream>>>(
-      static_cast<T*>(mean), x, static_cast<int>(tiles), static_cast<int>(Hk), static_cast<int>(S), key_lengths);
+      static_cast<T*>(mean), x, static_cast<int>(tiles), static_cast<int>(Hk), static_cast<int>(S), key_lengths, tile_keys);
   check(cudaGetLastError(), "attend", "means of keys");
 }
 
 }  // namespace
 
 void key_means(void* mean, const StridedTensor& x, Operand operand, std::int64_t B, std::int64_t S, std::int64_t Hk, std::int64_t D,
-               const std::int32_t* key_lengths, CUstream_st* stream) {
+               const std::int32_t* key_lengths, const std::int32_t* tile_keys, CUstream_st* stream) {
   const auto run = operand == Operand::bf16 ? (D == 64 ? launch<__nv_bfloat16, 64> : launch<__nv_bfloat16, 128>)
                                             : (D == 64 ? launch<__half, 64> : launch<__half, 128>);
-  run(mean, x, B, S, Hk, key_lengths, stream);
+  run(mean, x, B, S, Hk, key_lengths, tile_keys, stream);
 }
 
 }  // namespace winnow::cuda

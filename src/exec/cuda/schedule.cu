@@ -49,22 +49,24 @@ struct Lists {
 };
 
 // One CTA per row. Shared memory: the row's words.
-__global__ void __launch_bounds__(kThreads)
-    mark_row(std::uint32_t* bits, int words, int rows_per_batch, int Sk, const std::int32_t* key_lengths, Lists lists) {
+__global__ void __launch_bounds__(kThreads) mark_row(std::uint32_t* bits, int words, int rows_per_batch, int Sk,
+                                                     const std::int32_t* key_lengths, Lists lists, const std::int32_t* candidates, int Gq) {
   extern __shared__ std::uint32_t mine[];
   const int row = blockIdx.x;
   const int keys = key_lengths != nullptr ? key_lengths[row / rows_per_batch] : Sk;
-  const int tiles = (keys + kTileK - 1) / kTileK;
-  for (int w = threadIdx.x; w < words; w += kThreads) {
-    const int left = tiles - 32 * w;
-    mine[w] = left >= 32 ? 0xffffffffu : left <= 0 ? 0u : (1u << left) - 1;
-  }
+  const int begin = candidates != nullptr ? candidates[2 * (row % Gq)] : 0;
+  const int end = candidates != nullptr ? candidates[2 * (row % Gq) + 1] : (keys + kTileK - 1) / kTileK;
+  const auto below = [](int tile, int w) {  // bits of word w that stand for tiles before `tile`
+    const int bits = tile - 32 * w;
+    return bits >= 32 ? 0xffffffffu : bits <= 0 ? 0u : (1u << bits) - 1;
+  };
+  for (int w = threadIdx.x; w < words; w += kThreads) mine[w] = below(end, w) & ~below(begin, w);
   __syncthreads();
   for (int l = 0; l < 3; ++l) {
     if (lists.offsets[l] == nullptr) continue;
-    const std::int64_t end = lists.offsets[l][row + 1];
-    for (std::int64_t i = lists.offsets[l][row] + threadIdx.x; i < end; i += kThreads) {
-      const int tile = lists.tiles[l][i];
+    const std::int64_t last = lists.offsets[l][row + 1];
+    for (std::int64_t i = lists.offsets[l][row] + threadIdx.x; i < last; i += kThreads) {
+      const int tile = lists.tiles[l][i] & kTileMask;
       atomicAnd(&mine[tile / 32], ~(1u << tile % 32));
     }
   }
@@ -90,12 +92,12 @@ void order_rows(const std::int64_t* offsets, std::int32_t* order, std::int64_t r
 void mark_means(std::uint32_t* mean_bits, std::int64_t rows, std::int64_t rows_per_batch, std::int64_t Sk, const std::int32_t* key_lengths,
                 const std::int64_t* refine_offsets, const std::int32_t* refine_tiles, const std::int64_t* skim_offsets,
                 const std::int32_t* skim_tiles, const std::int64_t* excluded_offsets, const std::int32_t* excluded_tiles,
-                CUstream_st* stream) {
+                const std::int32_t* candidates, std::int64_t Gq, CUstream_st* stream) {
   if (rows == 0) return;
   const Lists lists{{refine_offsets, skim_offsets, excluded_offsets}, {refine_tiles, skim_tiles, excluded_tiles}};
   const int words = static_cast<int>(mean_words(Sk));
   mark_row<<<static_cast<unsigned>(rows), kThreads, words * sizeof(std::uint32_t), stream>>>(
-      mean_bits, words, static_cast<int>(rows_per_batch), static_cast<int>(Sk), key_lengths, lists);
+      mean_bits, words, static_cast<int>(rows_per_batch), static_cast<int>(Sk), key_lengths, lists, candidates, static_cast<int>(Gq));
   check(cudaGetLastError(), "mark_means");
 }
 

@@ -135,7 +135,8 @@ __device__ __forceinline__ void copy_rows(std::uint32_t to, const HeadRows<T>& f
 }
 
 struct Step {
-  int code = -1;  // tile, or kMean + group; < 0: no more
+  int code = -1;    // tile, or kMean + group; < 0: no more
+  int missing = 0;  // keys of the tile that do not exist
   static constexpr int kMean = 1 << 30;
   __device__ __forceinline__ bool some() const { return code >= 0; }
   __device__ __forceinline__ bool mean() const { return code >= kMean; }
@@ -151,8 +152,9 @@ struct Walker {
 
   __device__ __forceinline__ Walker(const KernelArgs& a, int r, int key_tiles) : args(a), list(nullptr), row(r), n(key_tiles) {
     if (args.offsets != nullptr) {
-      list = args.tiles + args.offsets[row];
-      n = static_cast<int>(args.offsets[row + 1] - args.offsets[row]);
+      const int list_row = row % args.list_period;
+      list = args.tiles + args.offsets[list_row];
+      n = static_cast<int>(args.offsets[list_row + 1] - args.offsets[list_row]);
     }
     mean_steps = args.mean_bits != nullptr ? (key_tiles + kTileK - 1) / kTileK : 0;
   }
@@ -163,7 +165,8 @@ struct Walker {
   __device__ __forceinline__ Step next() {
     if (at < n) {
       const int i = at++;
-      return {list == nullptr ? i : __ldg(list + i)};
+      const int entry = list == nullptr ? i : __ldg(list + i);
+      return {entry & cuda::kTileMask, entry >> cuda::kMissingShift};
     }
     for (; at < n + mean_steps; ++at) {
       if (bits(at - n) != 0) return {Step::kMean + at++ - n};
@@ -297,6 +300,7 @@ struct Place {
   int row;  // of the plan
   int b, h;
   int first;  // query
+  int count;  // queries that exist, <= 0: none
 };
 template <int kD>
 __device__ __forceinline__ Place place_of(const KernelArgs& args) {
@@ -307,7 +311,10 @@ __device__ __forceinline__ Place place_of(const KernelArgs& args) {
   const int bh = at.row / args.Gq;
   at.b = bh / args.H;
   at.h = bh % args.H;
-  at.first = (at.row - bh * args.Gq) * cuda::kTileQ + static_cast<int>(blockIdx.x % kSplit) * Shape<kD>::kRows;
+  const int tile = at.row - bh * args.Gq;
+  const int offset = static_cast<int>(blockIdx.x % kSplit) * Shape<kD>::kRows;
+  at.first = tile * cuda::kTileQ + offset;
+  at.count = (args.layout.tile_queries != nullptr ? args.layout.tile_queries[tile] : args.Sq - tile * cuda::kTileQ) - offset;
   return at;
 }
 
@@ -318,16 +325,18 @@ __device__ __forceinline__ void write_rows(const KernelArgs& args, const WarpRow
   for (int r = 0; r < 2; ++r) {
     const float sum = quad_sum(rows.sum[r]);
     const float factor = sum == 0.f ? 0.f : 1.f / sum;
-    const std::int64_t q = at.first + warp * kWarpRows + lane / 4 + 8 * r;
+    const int row = warp * kWarpRows + lane / 4 + 8 * r;
+    const std::int64_t q = at.first + row;
     if (q >= args.Sq) continue;
-    if (lane % 4 == 0) {
+    if (lane % 4 == 0 && row < at.count) {
+      const std::int64_t token = args.layout.query_tokens != nullptr ? args.layout.query_tokens[q] : q;
       constexpr float kLn2 = 0.6931471805599453f;
       if (args.lse.data != nullptr) {
-        args.lse.data[at.b * args.lse.stride_b + at.h * args.lse.stride_h + q * args.lse.stride_s] =
+        args.lse.data[at.b * args.lse.stride_b + at.h * args.lse.stride_h + token * args.lse.stride_s] =
             sum == 0.f ? -kInf : (rows.top[r] * args.scale_log2 + log2f(sum)) * kLn2;
       }
       if (args.inv_l.data != nullptr)
-        args.inv_l.data[at.b * args.inv_l.stride_b + at.h * args.inv_l.stride_h + q * args.inv_l.stride_s] = factor;
+        args.inv_l.data[at.b * args.inv_l.stride_b + at.h * args.inv_l.stride_h + token * args.inv_l.stride_s] = factor;
     }
     T* out = static_cast<T*>(args.out.data) + at.b * args.out.stride_b + q * args.out.stride_s + at.h * args.out.stride_h + 2 * (lane % 4);
 #pragma unroll
@@ -349,7 +358,7 @@ __global__ void __launch_bounds__(Shape<kD>::kThreads, Shape<kD>::kCtasPerSm) sm
   const Place at = place_of<kD>(args);
   const int hk = at.h / (args.H / args.Hk);
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  const int warp_rows = args.Sq - at.first - warp * kWarpRows;  // that exist; any number
+  const int warp_rows = at.count - warp * kWarpRows;  // that exist; any number
   const int keys = args.key_lengths != nullptr ? args.key_lengths[at.b] : args.Sk;
   const int key_tiles = (keys + kTileK - 1) / kTileK;
 
@@ -390,8 +399,11 @@ __global__ void __launch_bounds__(Shape<kD>::kThreads, Shape<kD>::kCtasPerSm) sm
       const float weight = kMeanLog2 / args.scale_log2;
       const float last_weight = log2f(static_cast<float>(keys - (key_tiles - 1) * kTileK)) / args.scale_log2;
       each_score(s, [&](int column, float& x) { x = (bits >> column & 1) != 0 ? x + (column == last ? last_weight : weight) : -kInf; });
-    } else if (first + kTileK > keys) {
-      each_score(s, [&](int column, float& x) { x = first + column < keys ? x : -kInf; });
+      if (args.layout.mean_log2 != nullptr) {
+        each_score(s, [&](int column, float& x) { x += __ldg(args.layout.mean_log2 + first + column) / args.scale_log2; });
+      }
+    } else if (const int valid = min(kTileK - step.missing, keys - first); valid < kTileK) {
+      each_score(s, [&](int column, float& x) { x = column < valid ? x : -kInf; });
     }
     tile_maximum(s, tile_max);
     bool skip = false;

@@ -21,6 +21,8 @@ void launch_attend(const cuda::AttendCall& call, CUstream_st* stream) {
   args.offsets = call.offsets;
   args.tiles = call.tiles;
   args.order = call.order;
+  args.layout = call.layout;
+  args.list_period = static_cast<int>(call.list_period != 0 ? call.list_period : rows);
   args.mean_bits = call.mean_bits;
   args.key_lengths = call.key_lengths;
   args.lse = call.lse;

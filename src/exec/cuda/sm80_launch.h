@@ -12,11 +12,12 @@ struct KernelArgs {
   const std::int64_t* offsets;
   const std::int32_t* tiles;
   const std::int32_t* order;
+  cuda::LayoutTables layout;
   const std::uint32_t* mean_bits;
   const std::int32_t* key_lengths;
   cuda::StridedStats lse, inv_l;
   unsigned long long* granules;
-  int H, Hk, Sq, Sk, Gq, mean_words;
+  int H, Hk, Sq, Sk, Gq, mean_words, list_period;
   float scale_log2;  // scale * log2(e), > 0
   float skip_below;  // a tile is skipped when (its maximum - running maximum) < this, in raw q.k units; -inf: never
 };

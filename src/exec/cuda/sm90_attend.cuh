@@ -12,12 +12,14 @@
 
 #include <type_traits>
 
+#include "exec/cuda/attend_cuda.h"
 #include "exec/cuda/kernel_args.h"
 #include "exec/cuda/softmax.cuh"
 #include "exec/cuda/wgmma.cuh"
 
 namespace winnow::sm90 {
 
+// kWithMeans: and for layouts, whose tiles may be short: any step may need a mask.
 // kInPairs: for plans whose rows share one list. The two CTAs of a cluster take neighbouring query tiles, and each loads one of
 // the two key tiles of a step for both: half the reads of the L2 cache.
 template <class Element, int kHeadDim, bool kSkipTest, bool kWithMeans, Maximum kMaximum, bool kInPairs>
@@ -46,12 +48,13 @@ struct AttendConfig {
 
 // What the producer tells the consumers about a row.
 struct Item {
-  int row;         // < 0: no more work
-  int b, h, q0;    // q0: first query
-  int list_steps;  // steps over listed tiles
-  int steps;       // and over means
-  int valid;       // keys of the first step that take part
-  int keys;        // valid keys of the batch entry
+  int row;              // < 0: no more work
+  int b, h, q0;         // q0: first query
+  int list_steps;       // steps over listed tiles
+  int steps;            // and over means
+  int queries;          // that exist
+  int keys;             // valid keys of the batch entry
+  std::uint32_t valid;  // keys of the first step that take part, see valid_keys()
 };
 
 template <class C>
@@ -59,6 +62,7 @@ struct Shared {
   alignas(1024) std::uint8_t query[C::kQueryBuffers][C::kOperandBytes];  // Q, later O
   alignas(1024) std::uint8_t ring[C::kSlots][C::kOperandBytes];
   alignas(16) uint4 mean_bits[C::kMeans ? C::kSlots : 1];  // of the means in a slot: which of them take part
+  std::uint32_t valid[C::kMeans ? C::kSlots : 1];          // of the keys in a slot, see valid_keys()
   alignas(8) std::uint64_t full[C::kSlots], empty[C::kSlots];
   std::uint64_t query_full[C::kQueryBuffers], query_empty[C::kQueryBuffers];
   std::uint64_t item_empty[C::kQueryBuffers];
@@ -108,7 +112,7 @@ struct ListReader {
     mine = fetch(threadIdx.x % 32);
     next = fetch(32 + threadIdx.x % 32);
   }
-  // Entry i; calls come with i ascending.
+  // Entry i, the tile and what is missing of it; calls come with i ascending.
   __device__ __forceinline__ int at(int i) {
     if (i >= base + 32) {
       base += 32;
@@ -118,6 +122,16 @@ struct ListReader {
     return __shfl_sync(0xffffffffu, mine, i - base);
   }
 };
+
+// Of two list entries: keys of the first tile that take part, and of the second << 16.
+inline constexpr std::uint32_t kAllValid = kTileK << 16 | kTileK;
+__device__ __forceinline__ std::uint32_t valid_keys(int entry0, int entry1, int keys) {
+  const auto valid = [&](int entry) {
+    const int left = keys - (entry & cuda::kTileMask) * kTileK;
+    return static_cast<std::uint32_t>(max(0, min(left, kTileK - (entry >> cuda::kMissingShift))));
+  };
+  return valid(entry0) | valid(entry1) << 16;
+}
 
 template <class C>
 __device__ __forceinline__ void load_operand(std::uint8_t* to, const CUtensorMap* map, std::uint64_t* full, int row0, int row1, int head,
@@ -171,27 +185,28 @@ __device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& share
       it.h = bh - it.b * args.H;
       it.q0 = query_tile * kTileQ;
       if constexpr (C::kPairs) it.row = bh * args.Gq + query_tile;
+      it.queries = args.tile_queries != nullptr ? __ldg(args.tile_queries + query_tile) : min(kTileQ, args.Sq - it.q0);
       it.keys = args.key_lengths != nullptr ? __ldg(args.key_lengths + it.b) : args.Sk;
     }
     const int key_tiles = it.row < 0 ? 0 : (it.keys + kTileK - 1) / kTileK;
     int n = key_tiles;
     const std::int32_t* list = nullptr;
     if (it.row >= 0 && args.offsets != nullptr) {
-      const std::int64_t begin = __ldg(args.offsets + it.row);
-      n = static_cast<int>(__ldg(args.offsets + it.row + 1) - begin);
+      const int list_row = it.row % args.list_period;
+      const std::int64_t begin = __ldg(args.offsets + list_row);
+      n = static_cast<int>(__ldg(args.offsets + list_row + 1) - begin);
       list = args.tiles + begin;
     }
     // The first step takes the last entry, or the last two if n is even.
     const int tail = n == 0 ? 0 : 2 - n % 2;
-    int tile0 = 0, tile1 = args.Gk;  // Gk: outside the tensor, read as zeros
+    int entry0 = 0, entry1 = args.Gk;  // Gk: outside the tensor, read as zeros
     if (tail > 0) {
-      tile0 = list != nullptr ? __ldg(list + n - tail) : n - tail;
-      if (tail == 2) tile1 = list != nullptr ? __ldg(list + n - 1) : n - 1;
-      const int last = tail == 2 ? tile1 : tile0;
-      it.valid = (tail - 1) * kTileK + min(kTileK, it.keys - last * kTileK);
+      entry0 = list != nullptr ? __ldg(list + n - tail) : n - tail;
+      if (tail == 2) entry1 = list != nullptr ? __ldg(list + n - 1) : n - 1;
+      it.valid = valid_keys(entry0, entry1, it.keys);
     }
     it.list_steps = (n + 1) / 2;
-    it.steps = it.list_steps + (C::kMeans ? (key_tiles + kStepKeys - 1) / kStepKeys : 0);
+    it.steps = it.list_steps + (C::kMeans && args.mean_bits != nullptr ? (key_tiles + kStepKeys - 1) / kStepKeys : 0);
 
     mbarrier_wait(&shared.query_empty[buffer.index], buffer.parity ^ 1);
     mbarrier_wait(&shared.item_empty[buffer.index], buffer.parity ^ 1);
@@ -221,15 +236,21 @@ __device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& share
           k0 = (step - told.list_steps) * kStepKeys;
           k1 = k0 + kBoxRows;
         } else if (step == 0) {
-          k0 = tile0 * kTileK;
-          k1 = tile1 * kTileK;
+          k0 = entry0;
+          k1 = entry1;
         } else {
-          k0 = reader.at(2 * step - 2) * kTileK;
-          k1 = reader.at(2 * step - 1) * kTileK;
+          k0 = reader.at(2 * step - 2);
+          k1 = reader.at(2 * step - 1);
+        }
+        const std::uint32_t valid = C::kMeans ? valid_keys(k0, k1, told.keys) : 0;
+        if (step < told.list_steps) {
+          k0 = (k0 & cuda::kTileMask) * kTileK;
+          k1 = (k1 & cuda::kTileMask) * kTileK;
         }
         mbarrier_wait(&shared.empty[slot.index], slot.parity ^ 1);
         if (leader) {
           const bool means = C::kMeans && step >= told.list_steps;
+          if constexpr (C::kMeans) shared.valid[slot.index] = valid;
           mbarrier_arrive_expect(&shared.full[slot.index], C::kOperandBytes + (means ? kMeanBytes : 0));
           load_keys<C>(shared.ring[slot.index], means ? &args.k_mean : &args.k, &shared.full[slot.index], k0, k1, head, told.b, rank,
                        kEvictLast);
@@ -371,14 +392,18 @@ struct Consumer {
   // Masks of a step that is not full: the first, and those over means, whose `bits` came with the keys.
   __device__ __forceinline__ void edit_scores(const Item& it, int step, uint4 bits) {
     if (C::kMeans && step >= it.list_steps) {
+      if (args.mean_log2 != nullptr) add_to_columns(s, args.mean_log2 + (step - it.list_steps) * kStepKeys, args.raw_per_log2);
       const int fewer = it.keys % kTileK;  // tokens of the last mean, if not as many as of the others
       if (step + 1 == it.steps && fewer != 0) {
         add_to_column(s, (it.keys - 1) / kTileK % kStepKeys, (log2f(static_cast<float>(fewer)) - kMeanLog2) / args.scale_log2);
       }
       mask_means(s, bits);
-    } else if (step == 0 && it.valid < kStepKeys) {
-      mask_tail(s, it.valid);
+    } else if (step == 0) {
+      mask_missing(s, it.valid);
     }
+  }
+  __device__ __forceinline__ static void mask_missing(float (&s)[kScores], std::uint32_t valid) {
+    if (valid != kAllValid) mask_tails(s, valid & 0xffff, valid >> 16);
   }
 
   // s <- probabilities, of scores of virtual keys if kVirtual. Returns whether o must be multiplied by `factor`.
@@ -405,7 +430,7 @@ struct Consumer {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       known[r] = softmax.peak[r];
-      const bool outside = it.q0 + group * 64 + warp() * 16 + lane() / 4 + 8 * r >= args.Sq;
+      const bool outside = group * 64 + warp() * 16 + lane() / 4 + 8 * r >= it.queries;
       limit[r] = outside ? kInf : fmaf(softmax.top_c(r), args.raw_per_log2, args.skip_below);
     }
   }
@@ -465,9 +490,12 @@ struct Consumer {
     }
     pin(s);
     uint4 bits{};
+    std::uint32_t valid = 0;
     if constexpr (kVirtual) bits = shared.mean_bits[k_slot];
+    if constexpr (C::kMeans && !kVirtual) valid = shared.valid[k_slot];
     release(k_slot);
     if constexpr (kVirtual) edit_scores(it, index, bits);
+    if constexpr (C::kMeans && !kVirtual) mask_missing(s, valid);
     bool keep = true, rescale = false;
     if constexpr (C::kSkip && !kVirtual) keep = !vote_skip();  // means are never skipped
     float factor[2];
@@ -524,7 +552,7 @@ struct Consumer {
     }
     release(slot.index);
     slot.advance();
-    if (C::kSkip && it.q0 + group * 64 < args.Sq) {
+    if (C::kSkip && group * 64 < it.queries) {
       tested += it.list_steps;
       skipped += dropped;
     }
@@ -546,8 +574,9 @@ struct Consumer {
     if (lane() % 4 == 0) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const std::int64_t q = it.q0 + group * 64 + row + 8 * r;
-        if (q < args.Sq) {
+        std::int64_t q = it.q0 + group * 64 + row + 8 * r;
+        if (q - it.q0 < it.queries) {
+          if (C::kMeans && args.query_tokens != nullptr) q = args.query_tokens[q];
           if (args.lse != nullptr) {
             args.lse[it.b * args.lse_stride_b + it.h * args.lse_stride_h + q * args.lse_stride_s] = softmax.lse(r);
           }
@@ -591,8 +620,8 @@ struct Consumer {
     if (group == 1) bar_arrive(kBarTurn, kConsumerThreads);
     while (true) {
       mbarrier_wait(&shared.query_full[buffer.index], buffer.parity);
-      const Item it = shared.item[buffer.index];
-      mbarrier_arrive(&shared.item_empty[buffer.index]);
+      const Item& told = shared.item[buffer.index];
+      const Item it = told;
       if (it.row < 0) break;
       if constexpr (C::kQueryInRegisters) load_query();
       softmax.reset();
@@ -602,7 +631,8 @@ struct Consumer {
         retire_store();
       else
         row(it);
-      write_output(it);
+      write_output(told);  // from there: no registers hold it meanwhile
+      mbarrier_arrive(&shared.item_empty[buffer.index]);
       buffer.advance();
     }
     // The last turn that was passed to group 0 is taken, so that the barrier ends as it began.

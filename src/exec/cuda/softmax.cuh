@@ -148,15 +148,32 @@ struct RowSoftmax {
   __device__ __forceinline__ float inv_l(int r) const { return sum[r] == 0.f ? 0.f : peak[r] / sum[r]; }
 };
 
-// Columns from `valid` on take no part. Lane t of a quad holds columns 8 * i + 2 * t + {0, 1}.
+// Of two tiles of kTileK columns, those from `valid` on take no part. Lane t of a quad holds columns 8 * i + 2 * t + {0, 1}.
 template <int kN>
-__device__ __forceinline__ void mask_tail(float (&s)[kN], int valid) {
-  const int first = valid - 2 * static_cast<int>(threadIdx.x % 4);
+__device__ __forceinline__ void mask_tails(float (&s)[kN], int valid0, int valid1) {
+  const int lane = 2 * static_cast<int>(threadIdx.x % 4);
 #pragma unroll
   for (int i = 0; i < kN / 4; ++i) {
+    const int half = kN / 8;
+    const int first = (i < half ? valid0 : valid1) - lane;
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      if (8 * i + e >= first) s[4 * i + e] = s[4 * i + 2 + e] = -kInf;
+      if (8 * (i % half) + e >= first) s[4 * i + e] = s[4 * i + 2 + e] = -kInf;
+    }
+  }
+}
+
+// s += factor * x[column]
+template <int kN>
+__device__ __forceinline__ void add_to_columns(float (&s)[kN], const float* x, float factor) {
+  const auto* mine = reinterpret_cast<const float2*>(x) + threadIdx.x % 4;
+#pragma unroll
+  for (int i = 0; i < kN / 4; ++i) {
+    const float2 pair = __ldg(mine + 4 * i);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      s[4 * i + 2 * r] = fmaf(pair.x, factor, s[4 * i + 2 * r]);
+      s[4 * i + 2 * r + 1] = fmaf(pair.y, factor, s[4 * i + 2 * r + 1]);
     }
   }
 }
