@@ -1,5 +1,5 @@
 // The sm_90a instructions that the attention kernels are written in: mbarrier, tensor copies (TMA), named barriers,
-// register reallocation, matrix load and store, ex2. One function per instruction; no policy. wgmma is in wgmma.cuh.
+// register reallocation, matrix store. One function per instruction; no policy. wgmma is in wgmma.cuh.
 #pragma once
 
 #include <cuda.h>
@@ -8,9 +8,11 @@
 
 #include <cstdint>
 
+#include "exec/cuda/device_math.cuh"
+
 namespace winnow::sm90 {
 
-__device__ __forceinline__ std::uint32_t smem_address(const void* p) { return static_cast<std::uint32_t>(__cvta_generic_to_shared(p)); }
+using cuda::ex2, cuda::kInf, cuda::kMeanLog2, cuda::ldmatrix_x4, cuda::lg2, cuda::max_nan, cuda::pack, cuda::quad_sum, cuda::smem_address;
 
 // True in exactly one lane of a converged warp.
 __device__ __forceinline__ bool elect_one() {
@@ -154,55 +156,9 @@ __device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.
 
 // ---- matrix fragments -----------------------------------------------------------------------------------------------
 
-// Four 8x8 matrices of 16-bit elements; lane i gives the row address of row i%8 of matrix i/8.
-__device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&r)[4], std::uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address)
-               : "memory");
-}
 __device__ __forceinline__ void stmatrix_x4(std::uint32_t address, std::uint32_t r0, std::uint32_t r1, std::uint32_t r2, std::uint32_t r3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r0), "r"(r1), "r"(r2), "r"(r3)
                : "memory");
-}
-
-// ---- arithmetic -----------------------------------------------------------------------------------------------------
-
-// 2^x, 2 ulp; ex2(-inf) = 0. Denormal results are flushed.
-__device__ __forceinline__ float ex2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-// log2(x) of x >= 0 to 2^-22, denormal ones as 0; lg2(0) = -inf.
-__device__ __forceinline__ float lg2(float x) {
-  float y;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-// max(a, b), NaN if either is one: fmaxf() would lose it.
-__device__ __forceinline__ float max_nan(float a, float b) {
-  float y;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
-  return y;
-}
-
-// Two floats as packed 16-bit, `lo` in the low half: the order of wgmma's fragments.
-template <class T>
-__device__ __forceinline__ std::uint32_t pack(float lo, float hi);
-template <>
-__device__ __forceinline__ std::uint32_t pack<__nv_bfloat16>(float lo, float hi) {
-  std::uint32_t r;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
-  return r;
-}
-template <>
-__device__ __forceinline__ std::uint32_t pack<__half>(float lo, float hi) {
-  std::uint32_t r;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
-  return r;
 }
 
 }  // namespace winnow::sm90

@@ -7,11 +7,9 @@
 // order, virtual keys last. A row is done by one warp in a fixed order: results do not depend on scheduling.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
 
+#include "exec/cuda/device_math.cuh"
 #include "exec/cuda/sm80_launch.h"
 
 namespace winnow::sm80 {
@@ -28,12 +26,9 @@ struct Shape {
 };
 inline constexpr int kTileK = cuda::kTileK;
 inline constexpr int kStages = 2;
-inline constexpr float kInf = __builtin_huge_valf();
-inline constexpr float kMeanLog2 = 6;  // log2 of the tokens of a virtual key, kTileK
+using cuda::ex2, cuda::kInf, cuda::kMeanLog2, cuda::max_nan, cuda::pack, cuda::quad_sum, cuda::smem_address;
 
 // ---- instructions ---------------------------------------------------------------------------------------------------
-
-__device__ __forceinline__ std::uint32_t shared_address(const void* p) { return static_cast<std::uint32_t>(__cvta_generic_to_shared(p)); }
 
 // Copies 16 bytes to shared memory, or writes zeros.
 __device__ __forceinline__ void copy_async(std::uint32_t to, const void* from, bool real) {
@@ -42,13 +37,7 @@ __device__ __forceinline__ void copy_async(std::uint32_t to, const void* from, b
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 __device__ __forceinline__ void copy_wait_all() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
 
-// Four 8x8 matrices of 16-bit elements; lane i gives the row address of row i%8 of matrix i/8.
-__device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], std::uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address)
-               : "memory");
-}
+// As cuda::ldmatrix_x4, each matrix transposed.
 __device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&r)[4], std::uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -72,41 +61,11 @@ __device__ __forceinline__ void multiply<__half>(float (&d)[4], const std::uint3
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-template <class T>
-__device__ __forceinline__ std::uint32_t pack(float lo, float hi);
-template <>
-__device__ __forceinline__ std::uint32_t pack<__nv_bfloat16>(float lo, float hi) {
-  std::uint32_t r;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
-  return r;
-}
-template <>
-__device__ __forceinline__ std::uint32_t pack<__half>(float lo, float hi) {
-  std::uint32_t r;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
-  return r;
-}
-
-__device__ __forceinline__ float exp2_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 // A NaN stays, so that a tile with one is never skipped.
-__device__ __forceinline__ float max_nan(float a, float b) {
-  float y;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
-  return y;
-}
 __device__ __forceinline__ float quad_max(float x) {
   x = max_nan(x, __shfl_xor_sync(0xffffffffu, x, 1));
   return max_nan(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
-__device__ __forceinline__ float quad_sum(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-
 // ---- tiles ----------------------------------------------------------------------------------------------------------
 
 // A [B,S,H,D] tensor's rows of one head.
@@ -206,11 +165,11 @@ struct WarpRows {
 #pragma unroll
     for (int step = 0; step < kD / 16; ++step) {
       std::uint32_t q[4];
-      load_matrices(q, query + chunk_offset<kD>(lane() % 16, 2 * step + lane() / 16));
+      cuda::ldmatrix_x4(q, query + chunk_offset<kD>(lane() % 16, 2 * step + lane() / 16));
 #pragma unroll
       for (int pair = 0; pair < kScoreTiles / 2; ++pair) {
         std::uint32_t k[4];  // 16 keys x 16 columns
-        load_matrices(k, keys + chunk_offset<kD>(16 * pair + lane() / 16 * 8 + lane() % 8, 2 * step + lane() / 8 % 2));
+        cuda::ldmatrix_x4(k, keys + chunk_offset<kD>(16 * pair + lane() / 16 * 8 + lane() % 8, 2 * step + lane() / 8 % 2));
         multiply<T>(s[2 * pair], q, k[0], k[1]);
         multiply<T>(s[2 * pair + 1], q, k[2], k[3]);
       }
@@ -250,7 +209,7 @@ struct WarpRows {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float next = max_nan(top[r], tile_max[r]);
-      const float factor = top[r] == -kInf ? 0.f : exp2_fast((top[r] - next) * scale_log2);
+      const float factor = top[r] == -kInf ? 0.f : ex2((top[r] - next) * scale_log2);
       top[r] = next;
       reference[r] = next == -kInf ? 0.f : next * scale_log2;
       sum[r] *= factor;
@@ -264,7 +223,7 @@ struct WarpRows {
     for (auto& tile : s) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        tile[i] = exp2_fast(fmaf(tile[i], scale_log2, -reference[i / 2]));
+        tile[i] = ex2(fmaf(tile[i], scale_log2, -reference[i / 2]));
         sum[i / 2] += tile[i];
       }
     }
@@ -351,7 +310,7 @@ __global__ void __launch_bounds__(Shape<kD>::kThreads, Shape<kD>::kCtasPerSm) sm
   constexpr std::uint32_t kQueryBytes = Shape<kD>::kRows * kD * 2;
   constexpr std::uint32_t kTileBytes = kTileK * kD * 2;
   extern __shared__ __align__(128) std::uint8_t memory[];
-  const std::uint32_t shared = shared_address(memory);  // Q, [stage] K, V
+  const std::uint32_t shared = smem_address(memory);  // Q, [stage] K, V
   const auto keys_at = [&](int stage) { return shared + kQueryBytes + static_cast<std::uint32_t>(stage) * 2 * kTileBytes; };
   const auto values_at = [&](int stage) { return keys_at(stage) + kTileBytes; };
 

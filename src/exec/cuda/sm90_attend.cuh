@@ -81,7 +81,6 @@ inline constexpr int kConsumerRegisters = 232;
 inline constexpr int kBarTurn = 1;
 inline constexpr int kBarGroup = 3;
 
-inline constexpr float kMeanLog2 = 6;  // log2 of the tokens of a virtual key, kTileK
 inline constexpr int kMeanBytes = 16;  // of mean_bits for a step
 
 // Position in a circular buffer and the parity of its pass.

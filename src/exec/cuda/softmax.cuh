@@ -8,15 +8,9 @@
 
 namespace winnow::sm90 {
 
-inline constexpr float kInf = __builtin_huge_valf();
-
 __device__ __forceinline__ float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-__device__ __forceinline__ float quad_sum(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 // Of numbers that are not negative, which compare as integers do: one instruction for two numbers more.
 __device__ __forceinline__ float max_nonnegative(float a, float b, float c) {
