@@ -37,10 +37,12 @@ case $command in
   build) build ;;
   test) "$folder/cuda_tests" "$@" ;;
   sanitize)
-    # racecheck does not follow copies between the CTAs of a cluster.
+    # racecheck does not follow copies between the CTAs of a cluster; initcheck does not see the copy engine's stores, which write O
+    # before a layout's kernel reads it.
     for tool in memcheck synccheck initcheck racecheck; do
       filter='*.Small*'
       [ $tool = racecheck ] && filter='*.Small*:-*Pairs*'
+      [ $tool = initcheck ] && filter='*.Small*:-*Layouts*'
       compute-sanitizer --tool "$tool" --error-exitcode 1 "$folder/cuda_tests" --gtest_filter="$filter" >"$folder/$tool.txt" 2>&1 ||
         { tail -n 40 "$folder/$tool.txt"; exit 1; }
       if grep -q SKIPPED "$folder/$tool.txt"; then grep -m 1 'no GPU' "$folder/$tool.txt"; exit 1; fi

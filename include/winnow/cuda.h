@@ -54,8 +54,8 @@ class DeviceWorkspace : private Workspace {
 class DevicePlan {
  public:
   // Copies the lists of `plan`; skim and refine tiles become one list, since executors of GPUs compute both in the inputs' dtype.
-  // Memory comes from `ws` and lives as long as its scope. A dense plan without key_lengths needs none and does not touch the
-  // device; any other waits for `stream`, and cannot be made inside a graph capture. Throws Error unless tiles are 128 queries x
+  // Memory comes from `ws` and lives as long as its scope. A dense plan without key_lengths and layouts needs none and does not touch
+  // the device; any other waits for `stream`, and cannot be made inside a graph capture. Throws Error unless tiles are 128 queries x
   // 64 keys and mean groups 64 keys.
   DevicePlan(const TilePlan& plan, DeviceWorkspace& ws, void* stream = nullptr);
   // Device memory that the constructor takes for this plan.
@@ -93,7 +93,8 @@ class DevicePlan {
 // once `ws` has the bytes that the next function gives, so that a call can be captured in a CUDA graph (after a first call, which
 // loads the kernels). The tensors, `plan` and `ws` must live until the work has run.
 //   q, k, v, out: bf16 or f16, one dtype for all four; D 64 or 128; addresses and the strides of B, S, H multiples of 16 bytes
-//   scale > 0; keys at or after key_lengths[b] must be finite
+//   scale > 0; keys at or after key_lengths[b] must be finite; with means, those of other documents (see TokenLayout) as well
+//   Under a layout, q, k, v and out are copied into full tiles and back.
 AttendResult attend(const DevicePlan& plan, const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& out,
                     const AttendOptions& options, DeviceWorkspace& ws);
 // Scratch that attend() takes from the workspace for these inputs, with any options.

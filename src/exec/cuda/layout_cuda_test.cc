@@ -76,7 +76,7 @@ TEST_F(GpuLayouts, SkipSoftmaxVotesOnShortTiles) {
 }
 
 // The layout's kernels mask in every step; the others need not.
-TEST_F(GpuLayouts, SmallLayoutsAreThePermutedProblemBitForBit) {
+TEST_F(GpuLayouts, SmallOnesAreThePermutedProblemBitForBit) {
   const LayoutCase c{.name = "", .grid = {9, 7, 6}, .tokens = 378};
   for (const std::int64_t D : {64, 128}) {
     const Shape shape{.H = 2, .Hk = 2, .Sq = c.tokens, .Sk = c.tokens, .D = D};
@@ -95,10 +95,11 @@ TEST_F(GpuLayouts, SmallLayoutsAreThePermutedProblemBitForBit) {
         const std::int64_t width = shape.H * shape.D;
         for (std::int64_t s = 0; s < c.tokens; ++s) {
           for (std::int64_t i = 0; i < width; ++i) {
-            ASSERT_EQ(got.out[static_cast<std::size_t>(tokens[s] * width + i)], want.out[static_cast<std::size_t>(s * width + i)])
-                << e->name;
+            const float x = got.out[static_cast<std::size_t>(tokens[s] * width + i)], y = want.out[static_cast<std::size_t>(s * width + i)];
+            if (skipped == Skipped::drop) ASSERT_EQ(x, y) << e->name;
+            ASSERT_NEAR(x, y, 1e-3 + 0x1p-7 * std::fabs(y)) << e->name;  // weights of means are put together differently
           }
-          ASSERT_FLOAT_EQ(got.lse[static_cast<std::size_t>(tokens[s])], want.lse[static_cast<std::size_t>(s)]) << e->name;
+          ASSERT_NEAR(got.lse[static_cast<std::size_t>(tokens[s])], want.lse[static_cast<std::size_t>(s)], 1e-5) << e->name;
         }
       }
     }
