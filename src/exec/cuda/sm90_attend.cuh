@@ -466,7 +466,9 @@ struct Consumer {
   // One step after the first. Without skip test, the probabilities of the step before are in p. A dropped step leaves nothing
   // there (`pending` false): the P V that would follow is not issued (it would add the probabilities of an older step again),
   // and the V tile is only waited for and given back, so that the ring stays in step. Uniform in the warpgroup.
-  template <bool kVirtual>
+  // kLayout: key tiles may be short. Without, nothing stands between the scores of listed tiles and their exponentials: even a
+  // branch that is not taken costs 5 %.
+  template <bool kVirtual, bool kLayout>
   __device__ __forceinline__ void step(const Item& it, int index) {
     const int k_slot = slot.index;
     wait_slot();
@@ -491,10 +493,10 @@ struct Consumer {
     uint4 bits{};
     std::uint32_t valid = 0;
     if constexpr (kVirtual) bits = shared.mean_bits[k_slot];
-    if constexpr (C::kMeans && !kVirtual) valid = shared.valid[k_slot];
+    if constexpr (kLayout && !kVirtual) valid = shared.valid[k_slot];
     release(k_slot);
     if constexpr (kVirtual) edit_scores(it, index, bits);
-    if constexpr (C::kMeans && !kVirtual) mask_missing(s, valid);
+    if constexpr (kLayout && !kVirtual) mask_missing(s, valid);
     bool keep = true, rescale = false;
     if constexpr (C::kSkip && !kVirtual) keep = !vote_skip();  // means are never skipped
     float factor[2];
@@ -515,6 +517,7 @@ struct Consumer {
 
   __device__ __forceinline__ void row(const Item& it) {
     const bool virtual_keys = C::kMeans && it.list_steps == 0;
+    const bool layout = C::kMeans && args.tile_queries != nullptr;
     wait_slot();
     issue_scores(s, slot.index);
     retire_store();
@@ -539,9 +542,14 @@ struct Consumer {
       dropped = 0;
     }
     int index = 1;
-    for (; index < it.list_steps; ++index) step<false>(it, index);
     if constexpr (C::kMeans) {
-      for (; index < it.steps; ++index) step<true>(it, index);
+      if (layout) {
+        for (; index < it.list_steps; ++index) step<false, true>(it, index);
+      }
+    }
+    for (; index < it.list_steps; ++index) step<false, false>(it, index);
+    if constexpr (C::kMeans) {
+      for (; index < it.steps; ++index) step<true, false>(it, index);
     }
     wait_slot();
     if (!C::kSkip || pending) {
