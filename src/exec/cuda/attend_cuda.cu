@@ -65,18 +65,26 @@ constexpr std::int64_t kCounters = 4;
 using Launch = cudaError_t (*)(const KernelArgs&, int, cudaStream_t);
 
 struct Variant {
-  bool skip, means, pairs;
+  bool skip, pairs;
+  Keys keys;
   Maximum maximum;
 };
+
+template <class T, int kD, bool kSkip, Maximum kMaximum>
+Launch choose(const Variant& v) {
+  if constexpr (kMaximum != Maximum::before) {  // which has a few rows to do
+    if (v.pairs) return launch<T, kD, kSkip, Keys::listed, kMaximum, true>;
+  }
+  if (v.keys == Keys::listed) return launch<T, kD, kSkip, Keys::listed, kMaximum, false>;
+  return v.keys == Keys::means ? launch<T, kD, kSkip, Keys::means, kMaximum, false> : launch<T, kD, kSkip, Keys::layout, kMaximum, false>;
+}
 
 template <class T, int kD, Maximum kMaximum>
 Launch choose(const Variant& v) {
   if constexpr (kMaximum != Maximum::never) {
-    if (v.skip && v.pairs) return launch<T, kD, true, false, kMaximum, true>;
-    if (v.skip) return v.means ? launch<T, kD, true, true, kMaximum, false> : launch<T, kD, true, false, kMaximum, false>;
+    if (v.skip) return choose<T, kD, true, kMaximum>(v);
   }
-  if (v.pairs) return launch<T, kD, false, false, kMaximum, true>;
-  return v.means ? launch<T, kD, false, true, kMaximum, false> : launch<T, kD, false, false, kMaximum, false>;
+  return choose<T, kD, false, kMaximum>(v);
 }
 
 template <class T, int kD>
@@ -173,10 +181,10 @@ void launch_attend(const AttendCall& call, CUstream_st* stream) {
   check(cudaMemsetAsync(call.scratch, 0, static_cast<std::size_t>(kCounters + rows) * sizeof(std::int32_t), stream), "scratch");
   Variant variant{};
   variant.skip = call.skip_threshold_log2 > -INFINITY;
-  variant.means = call.mean_bits != nullptr || call.layout.tile_keys != nullptr;  // the kernels that mask any step
+  variant.keys = call.layout.tile_keys != nullptr ? Keys::layout : call.mean_bits != nullptr ? Keys::means : Keys::listed;
   variant.maximum = variant.skip || call.inv_l.data != nullptr ? Maximum::beside : Maximum::never;
   // With few rows, an item more or less per CTA weighs more than the reads saved.
-  variant.pairs = call.offsets == nullptr && !variant.means && rows >= 4 * multiprocessors;
+  variant.pairs = call.offsets == nullptr && variant.keys == Keys::listed && rows >= 4 * multiprocessors;
   args.redo_count = call.scratch + 2;
   args.redo_flags = call.scratch + kCounters;
   args.redo_rows = args.redo_flags + rows;

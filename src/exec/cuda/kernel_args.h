@@ -21,6 +21,13 @@ inline constexpr int kBoxCols = 64;    // 128 bytes: the widest box that the 128
 //   overflowed; this one does them again.
 enum class Maximum { never, beside, before };
 
+// What rows attend to.
+//   listed: the tiles of their lists, all full but the last one of a batch entry
+//   means: and the means of others
+//   layout: the same of a plan with a layout: any tile may be short, and there may be no means
+// Kernels of their own: a branch that is never taken costs a step 5 %, and a step of means more than it may.
+enum class Keys { listed, means, layout };
+
 struct KernelArgs {
   // Tensor maps over [B,S,H,D] in the order d, token, head, batch; box kBoxCols x kBoxRows, 128-byte swizzle.
   CUtensorMap q;       // [B,Sq,H,D]

@@ -10,7 +10,7 @@
 namespace winnow::sm90 {
 
 // T: __nv_bfloat16 or __half; kD: 64 or 128; see AttendConfig. `ctas`: at most one per multiprocessor.
-template <class T, int kD, bool kSkip, bool kMeans, Maximum kMaximum, bool kPairs>
+template <class T, int kD, bool kSkip, Keys kKeys, Maximum kMaximum, bool kPairs>
 cudaError_t launch(const KernelArgs& args, int ctas, cudaStream_t stream);
 
 }  // namespace winnow::sm90

@@ -19,15 +19,15 @@
 
 namespace winnow::sm90 {
 
-// kWithMeans: and for layouts, whose tiles may be short: any step may need a mask.
 // kInPairs: for plans whose rows share one list. The two CTAs of a cluster take neighbouring query tiles, and each loads one of
 // the two key tiles of a step for both: half the reads of the L2 cache.
-template <class Element, int kHeadDim, bool kSkipTest, bool kWithMeans, Maximum kMaximum, bool kInPairs>
+template <class Element, int kHeadDim, bool kSkipTest, Keys kAttended, Maximum kMaximum, bool kInPairs>
 struct AttendConfig {
   using T = Element;
   static constexpr int kD = kHeadDim;
   static constexpr bool kSkip = kSkipTest;
-  static constexpr bool kMeans = kWithMeans;
+  static constexpr bool kMeans = kAttended != Keys::listed;
+  static constexpr bool kLayout = kAttended == Keys::layout;
   static constexpr bool kSafe = kMaximum == Maximum::before;
   static constexpr bool kPairs = kInPairs;
   static constexpr int kCtas = kPairs ? 2 : 1;  // of a cluster
@@ -62,7 +62,7 @@ struct Shared {
   alignas(1024) std::uint8_t query[C::kQueryBuffers][C::kOperandBytes];  // Q, later O
   alignas(1024) std::uint8_t ring[C::kSlots][C::kOperandBytes];
   alignas(16) uint4 mean_bits[C::kMeans ? C::kSlots : 1];  // of the means in a slot: which of them take part
-  std::uint32_t valid[C::kMeans ? C::kSlots : 1];          // of the keys in a slot, see valid_keys()
+  std::uint32_t valid[C::kLayout ? C::kSlots : 1];         // of the keys in a slot, see valid_keys()
   alignas(8) std::uint64_t full[C::kSlots], empty[C::kSlots];
   std::uint64_t query_full[C::kQueryBuffers], query_empty[C::kQueryBuffers];
   std::uint64_t item_empty[C::kQueryBuffers];
@@ -122,12 +122,18 @@ struct ListReader {
   }
 };
 
+template <class C>
+__device__ __forceinline__ int tile_of(int entry) {
+  return C::kLayout ? entry & cuda::kTileMask : entry;
+}
 // Of two list entries: keys of the first tile that take part, and of the second << 16.
 inline constexpr std::uint32_t kAllValid = kTileK << 16 | kTileK;
+template <class C>
 __device__ __forceinline__ std::uint32_t valid_keys(int entry0, int entry1, int keys) {
   const auto valid = [&](int entry) {
-    const int left = keys - (entry & cuda::kTileMask) * kTileK;
-    return static_cast<std::uint32_t>(max(0, min(left, kTileK - (entry >> cuda::kMissingShift))));
+    const int tile = tile_of<C>(entry);
+    const int most = C::kLayout ? kTileK - (entry >> cuda::kMissingShift) : kTileK;
+    return static_cast<std::uint32_t>(max(0, min(keys - tile * kTileK, most)));
   };
   return valid(entry0) | valid(entry1) << 16;
 }
@@ -184,14 +190,14 @@ __device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& share
       it.h = bh - it.b * args.H;
       it.q0 = query_tile * kTileQ;
       if constexpr (C::kPairs) it.row = bh * args.Gq + query_tile;
-      it.queries = args.tile_queries != nullptr ? __ldg(args.tile_queries + query_tile) : min(kTileQ, args.Sq - it.q0);
+      it.queries = C::kLayout ? __ldg(args.tile_queries + query_tile) : min(kTileQ, args.Sq - it.q0);
       it.keys = args.key_lengths != nullptr ? __ldg(args.key_lengths + it.b) : args.Sk;
     }
     const int key_tiles = it.row < 0 ? 0 : (it.keys + kTileK - 1) / kTileK;
     int n = key_tiles;
     const std::int32_t* list = nullptr;
     if (it.row >= 0 && args.offsets != nullptr) {
-      const int list_row = it.row % args.list_period;
+      const int list_row = C::kLayout ? it.row % args.list_period : it.row;
       const std::int64_t begin = __ldg(args.offsets + list_row);
       n = static_cast<int>(__ldg(args.offsets + list_row + 1) - begin);
       list = args.tiles + begin;
@@ -202,10 +208,10 @@ __device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& share
     if (tail > 0) {
       entry0 = list != nullptr ? __ldg(list + n - tail) : n - tail;
       if (tail == 2) entry1 = list != nullptr ? __ldg(list + n - 1) : n - 1;
-      it.valid = valid_keys(entry0, entry1, it.keys);
+      it.valid = valid_keys<C>(entry0, entry1, it.keys);
     }
     it.list_steps = (n + 1) / 2;
-    it.steps = it.list_steps + (C::kMeans && args.mean_bits != nullptr ? (key_tiles + kStepKeys - 1) / kStepKeys : 0);
+    it.steps = it.list_steps + (C::kMeans && !(C::kLayout && args.mean_bits == nullptr) ? (key_tiles + kStepKeys - 1) / kStepKeys : 0);
 
     mbarrier_wait(&shared.query_empty[buffer.index], buffer.parity ^ 1);
     mbarrier_wait(&shared.item_empty[buffer.index], buffer.parity ^ 1);
@@ -241,15 +247,15 @@ __device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& share
           k0 = reader.at(2 * step - 2);
           k1 = reader.at(2 * step - 1);
         }
-        const std::uint32_t valid = C::kMeans ? valid_keys(k0, k1, told.keys) : 0;
+        const std::uint32_t valid = C::kLayout ? valid_keys<C>(k0, k1, told.keys) : 0;
         if (step < told.list_steps) {
-          k0 = (k0 & cuda::kTileMask) * kTileK;
-          k1 = (k1 & cuda::kTileMask) * kTileK;
+          k0 = tile_of<C>(k0) * kTileK;
+          k1 = tile_of<C>(k1) * kTileK;
         }
         mbarrier_wait(&shared.empty[slot.index], slot.parity ^ 1);
         if (leader) {
           const bool means = C::kMeans && step >= told.list_steps;
-          if constexpr (C::kMeans) shared.valid[slot.index] = valid;
+          if constexpr (C::kLayout) shared.valid[slot.index] = valid;
           mbarrier_arrive_expect(&shared.full[slot.index], C::kOperandBytes + (means ? kMeanBytes : 0));
           load_keys<C>(shared.ring[slot.index], means ? &args.k_mean : &args.k, &shared.full[slot.index], k0, k1, head, told.b, rank,
                        kEvictLast);
@@ -388,36 +394,40 @@ struct Consumer {
     for (int i = 0; i < kOutputs; ++i) o[i] *= factor[i / 2 % 2];
   }
 
-  // Masks of a step that is not full: the first, and those over means, whose `bits` came with the keys.
-  __device__ __forceinline__ void edit_scores(const Item& it, int step, uint4 bits) {
-    if (C::kMeans && step >= it.list_steps) {
-      if (args.mean_log2 != nullptr) add_to_columns(s, args.mean_log2 + (step - it.list_steps) * kStepKeys, args.raw_per_log2);
-      const int fewer = it.keys % kTileK;  // tokens of the last mean, if not as many as of the others
-      if (step + 1 == it.steps && fewer != 0) {
-        add_to_column(s, (it.keys - 1) / kTileK % kStepKeys, (log2f(static_cast<float>(fewer)) - kMeanLog2) / args.scale_log2);
-      }
-      mask_means(s, bits);
-    } else if (step == 0) {
-      mask_missing(s, it.valid);
-    }
-  }
   __device__ __forceinline__ static void mask_missing(float (&s)[kScores], std::uint32_t valid) {
     if (valid != kAllValid) mask_tails(s, valid & 0xffff, valid >> 16);
   }
 
-  // s <- probabilities, of scores of virtual keys if kVirtual. Returns whether o must be multiplied by `factor`.
-  template <bool kVirtual>
-  __device__ __forceinline__ bool take_probabilities(float (&factor)[2]) {
-    bool rescale = false;
-    if constexpr (kVirtual) softmax.shift(kMeanLog2, args.scale_log2);
+  // A virtual key stands for kTileK tokens (RowSoftmax::shift) but for those that have fewer.
+  __device__ __forceinline__ void weigh_means(const Item& it, int step) {
+    if constexpr (C::kLayout) add_to_columns(s, args.mean_log2 + (step - it.list_steps) * kStepKeys, args.raw_per_log2);
+    const int fewer = it.keys % kTileK;  // tokens of the last mean, if not as many as of the others
+    if (step + 1 == it.steps && fewer != 0) {
+      add_to_column(s, (it.keys - 1) / kTileK % kStepKeys, (lg2(static_cast<float>(fewer)) - kMeanLog2) * args.raw_per_log2);
+    }
+  }
+
+  // s <- probabilities. Returns whether o must be multiplied by `factor`.
+  template <class Columns>
+  __device__ __forceinline__ bool take_probabilities(const Columns& takes_part, float (&factor)[2]) {
     if constexpr (C::kSafe) {
       float tile[2];
+      mask_columns(s, takes_part);
       RowSoftmax::tile_max(s, tile);
-      rescale = softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
+      const bool rescale = softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
+      softmax.template exponentials<C::kTop>(s, args.scale_log2, AllColumns{});
+      return rescale;
+    } else {
+      softmax.template exponentials<C::kTop>(s, args.scale_log2, takes_part);
+      return softmax.follow_sums(s, sum_limit<T>(), factor);
     }
-    softmax.template exponentials<C::kTop>(s, args.scale_log2);
-    if constexpr (!C::kSafe) rescale = softmax.follow_sums(s, sum_limit<T>(), factor);
-    if constexpr (kVirtual) softmax.shift(-kMeanLog2, args.scale_log2);
+  }
+  // The same of virtual keys, those in `bits`.
+  __device__ __forceinline__ bool take_virtual(const Item& it, int step, uint4 bits, float (&factor)[2]) {
+    weigh_means(it, step);
+    softmax.shift(kMeanLog2, args.raw_per_log2);
+    const bool rescale = take_probabilities(MarkedColumns(bits), factor);
+    softmax.shift(-kMeanLog2, args.raw_per_log2);
     return rescale;
   }
 
@@ -466,9 +476,7 @@ struct Consumer {
   // One step after the first. Without skip test, the probabilities of the step before are in p. A dropped step leaves nothing
   // there (`pending` false): the P V that would follow is not issued (it would add the probabilities of an older step again),
   // and the V tile is only waited for and given back, so that the ring stays in step. Uniform in the warpgroup.
-  // kLayout: key tiles may be short. Without, nothing stands between the scores of listed tiles and their exponentials: even a
-  // branch that is not taken costs 5 %.
-  template <bool kVirtual, bool kLayout>
+  template <bool kVirtual>
   __device__ __forceinline__ void step(const Item& it, int index) {
     const int k_slot = slot.index;
     wait_slot();
@@ -493,14 +501,16 @@ struct Consumer {
     uint4 bits{};
     std::uint32_t valid = 0;
     if constexpr (kVirtual) bits = shared.mean_bits[k_slot];
-    if constexpr (kLayout && !kVirtual) valid = shared.valid[k_slot];
+    if constexpr (C::kLayout && !kVirtual) valid = shared.valid[k_slot];
     release(k_slot);
-    if constexpr (kVirtual) edit_scores(it, index, bits);
-    if constexpr (kLayout && !kVirtual) mask_missing(s, valid);
+    if constexpr (C::kLayout && !kVirtual) mask_missing(s, valid);
     bool keep = true, rescale = false;
     if constexpr (C::kSkip && !kVirtual) keep = !vote_skip();  // means are never skipped
     float factor[2];
-    if (keep) rescale = take_probabilities<kVirtual>(factor);
+    if constexpr (kVirtual)
+      rescale = take_virtual(it, index, bits, factor);
+    else if (keep)
+      rescale = take_probabilities(AllColumns{}, factor);
     wgmma_wait<0>();
     pin(o);
     pin(s);
@@ -517,7 +527,6 @@ struct Consumer {
 
   __device__ __forceinline__ void row(const Item& it) {
     const bool virtual_keys = C::kMeans && it.list_steps == 0;
-    const bool layout = C::kMeans && args.tile_queries != nullptr;
     wait_slot();
     issue_scores(s, slot.index);
     retire_store();
@@ -526,15 +535,20 @@ struct Consumer {
     const uint4 bits = virtual_keys ? shared.mean_bits[slot.index] : uint4{};
     release(slot.index);
     slot.advance();
-    edit_scores(it, 0, bits);
-    if (virtual_keys) softmax.shift(kMeanLog2, args.scale_log2);
+    if (virtual_keys) {
+      weigh_means(it, 0);
+      mask_columns(s, MarkedColumns(bits));
+      softmax.shift(kMeanLog2, args.raw_per_log2);
+    } else {
+      mask_missing(s, it.valid);
+    }
     // The reference starts at the true maximum.
     float tile[2], factor[2];
     RowSoftmax::tile_max(s, tile);
     softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
     if constexpr (!C::kSafe) softmax.require_reference();
-    softmax.template exponentials<C::kTop>(s, args.scale_log2);
-    if (virtual_keys) softmax.shift(-kMeanLog2, args.scale_log2);
+    softmax.template exponentials<C::kTop>(s, args.scale_log2, AllColumns{});
+    if (virtual_keys) softmax.shift(-kMeanLog2, args.raw_per_log2);
     pack_probabilities(s);
     if constexpr (C::kSkip) {
       set_limits(it);
@@ -542,14 +556,9 @@ struct Consumer {
       dropped = 0;
     }
     int index = 1;
+    for (; index < it.list_steps; ++index) step<false>(it, index);
     if constexpr (C::kMeans) {
-      if (layout) {
-        for (; index < it.list_steps; ++index) step<false, true>(it, index);
-      }
-    }
-    for (; index < it.list_steps; ++index) step<false, false>(it, index);
-    if constexpr (C::kMeans) {
-      for (; index < it.steps; ++index) step<true, false>(it, index);
+      for (; index < it.steps; ++index) step<true>(it, index);
     }
     wait_slot();
     if (!C::kSkip || pending) {
@@ -583,7 +592,7 @@ struct Consumer {
       for (int r = 0; r < 2; ++r) {
         std::int64_t q = it.q0 + group * 64 + row + 8 * r;
         if (q - it.q0 < it.queries) {
-          if (C::kMeans && args.query_tokens != nullptr) q = args.query_tokens[q];
+          if constexpr (C::kLayout) q = args.query_tokens[q];
           if (args.lse != nullptr) {
             args.lse[it.b * args.lse_stride_b + it.h * args.lse_stride_h + q * args.lse_stride_s] = softmax.lse(r);
           }

@@ -6,9 +6,9 @@
 
 namespace winnow::sm90 {
 
-template <class T, int kD, bool kSkip, bool kMeans, Maximum kMaximum, bool kPairs>
+template <class T, int kD, bool kSkip, Keys kKeys, Maximum kMaximum, bool kPairs>
 cudaError_t launch(const KernelArgs& args, int ctas, cudaStream_t stream) {
-  using C = AttendConfig<T, kD, kSkip, kMeans, kMaximum, kPairs>;
+  using C = AttendConfig<T, kD, kSkip, kKeys, kMaximum, kPairs>;
   constexpr int kBytes = sizeof(Shared<C>) + 1024;  // dynamic shared memory is 16-byte aligned, the swizzle needs 1024
   static_assert(kBytes <= 227 * 1024, "more shared memory than a CTA can have on sm_90");
   // Per device and idempotent, so no lock: set on every call, below a microsecond.

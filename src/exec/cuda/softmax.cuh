@@ -17,6 +17,24 @@ __device__ __forceinline__ float max_nonnegative(float a, float b, float c) {
   return __int_as_float(__vimax3_s32(__float_as_int(a), __float_as_int(b), __float_as_int(c)));
 }
 
+// Which of a step's columns take part. `i`: index of a score in the thread's part of the tile.
+struct AllColumns {
+  __device__ __forceinline__ bool operator()(int) const { return true; }
+};
+// Those whose bit is set.
+struct MarkedColumns {
+  std::uint32_t words[4];
+
+  __device__ __forceinline__ explicit MarkedColumns(uint4 bits) {
+    const int shift = 2 * static_cast<int>(threadIdx.x % 4);
+    words[0] = bits.x >> shift;
+    words[1] = bits.y >> shift;
+    words[2] = bits.z >> shift;
+    words[3] = bits.w >> shift;
+  }
+  __device__ __forceinline__ bool operator()(int i) const { return (words[i / 16] & 1u << (8 * (i / 4 % 4) + i % 2)) != 0; }
+};
+
 // Scores are raw q.k products; c = scale * log2(e) turns them into exponents of 2.
 //
 // Sums are kept relative to a reference, which starts at the maximum of the row's first tile and moves rarely. Every result
@@ -101,22 +119,24 @@ struct RowSoftmax {
   __device__ __forceinline__ void require_reference() { lost |= reference[0] == -kInf || reference[1] == -kInf; }
 
   // Reads the scores until the opposite shift as if they were larger by `log2_weight` exponents of 2.
-  __device__ __forceinline__ void shift(float log2_weight, float c) {
+  __device__ __forceinline__ void shift(float log2_weight, float raw_per_log2) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      reference[r] -= log2_weight / c;
+      reference[r] -= log2_weight * raw_per_log2;
       reference_c[r] -= log2_weight;
     }
   }
 
-  // s <- exp2(c * s - reference_c), and its sums; with kPeak, its peaks.
-  template <bool kPeak, int kN>
-  __device__ __forceinline__ void exponentials(float (&s)[kN], float c) {
+  // s <- exp2(c * s - reference_c), 0 in columns that take no part, and its sums; with kPeak, its peaks. To set probabilities to 0
+  // costs less than to set scores to -inf: these instructions fit between the exponentials.
+  template <bool kPeak, int kN, class Columns>
+  __device__ __forceinline__ void exponentials(float (&s)[kN], float c, const Columns& takes_part) {
 #pragma unroll
     for (int i = 0; i < kN; i += 4) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        s[i + j] = ex2(fmaf(s[i + j], c, -reference_c[j / 2]));
+        const float x = ex2(fmaf(s[i + j], c, -reference_c[j / 2]));
+        s[i + j] = takes_part(i + j) ? x : 0.f;
         sum[j / 2] += s[i + j];
       }
       if constexpr (kPeak) {
@@ -187,18 +207,12 @@ __device__ __forceinline__ void add_to_column(float (&s)[kN], int column, float 
   }
 }
 
-// Scores of virtual keys: those without a bit take no part. `bits`: 128 columns. The number of tokens that a virtual key
-// stands for is in the reference (RowSoftmax::shift).
-template <int kN>
-__device__ __forceinline__ void mask_means(float (&s)[kN], uint4 bits) {
-  const int shift = 2 * static_cast<int>(threadIdx.x % 4);
-  const std::uint32_t words[4] = {bits.x >> shift, bits.y >> shift, bits.z >> shift, bits.w >> shift};
+// Scores of columns that take no part: for those that look for a maximum.
+template <int kN, class Columns>
+__device__ __forceinline__ void mask_columns(float (&s)[kN], const Columns& takes_part) {
 #pragma unroll
-  for (int i = 0; i < kN / 4; ++i) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      if ((words[i / 4] & 1u << (8 * (i % 4) + e)) == 0) s[4 * i + e] = s[4 * i + 2 + e] = -kInf;
-    }
+  for (int i = 0; i < kN; ++i) {
+    if (!takes_part(i)) s[i] = -kInf;
   }
 }
 

@@ -1,22 +1,25 @@
-// Head dim 64, f16. The arguments after the head dim: skip test, means, when the maximum is found, pairs of CTAs.
+// Head dim 64, f16. The arguments after the head dim: skip test, keys, when the maximum is found, pairs of CTAs.
 #include "exec/cuda/sm90_launch.cuh"
 
 namespace winnow::sm90 {
 
-template cudaError_t launch<__half, 64, false, false, Maximum::never, false>(const KernelArgs&, int, cudaStream_t);
-template cudaError_t launch<__half, 64, false, false, Maximum::beside, false>(const KernelArgs&, int, cudaStream_t);
-template cudaError_t launch<__half, 64, false, false, Maximum::before, false>(const KernelArgs&, int, cudaStream_t);
-template cudaError_t launch<__half, 64, false, true, Maximum::never, false>(const KernelArgs&, int, cudaStream_t);
-template cudaError_t launch<__half, 64, false, true, Maximum::beside, false>(const KernelArgs&, int, cudaStream_t);
-template cudaError_t launch<__half, 64, false, true, Maximum::before, false>(const KernelArgs&, int, cudaStream_t);
-template cudaError_t launch<__half, 64, false, false, Maximum::never, true>(const KernelArgs&, int, cudaStream_t);
-template cudaError_t launch<__half, 64, false, false, Maximum::beside, true>(const KernelArgs&, int, cudaStream_t);
-template cudaError_t launch<__half, 64, false, false, Maximum::before, true>(const KernelArgs&, int, cudaStream_t);
-template cudaError_t launch<__half, 64, true, false, Maximum::beside, false>(const KernelArgs&, int, cudaStream_t);
-template cudaError_t launch<__half, 64, true, false, Maximum::before, false>(const KernelArgs&, int, cudaStream_t);
-template cudaError_t launch<__half, 64, true, true, Maximum::beside, false>(const KernelArgs&, int, cudaStream_t);
-template cudaError_t launch<__half, 64, true, true, Maximum::before, false>(const KernelArgs&, int, cudaStream_t);
-template cudaError_t launch<__half, 64, true, false, Maximum::beside, true>(const KernelArgs&, int, cudaStream_t);
-template cudaError_t launch<__half, 64, true, false, Maximum::before, true>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__half, 64, false, Keys::listed, Maximum::never, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__half, 64, false, Keys::listed, Maximum::beside, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__half, 64, false, Keys::listed, Maximum::before, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__half, 64, false, Keys::listed, Maximum::never, true>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__half, 64, false, Keys::listed, Maximum::beside, true>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__half, 64, false, Keys::means, Maximum::never, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__half, 64, false, Keys::means, Maximum::beside, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__half, 64, false, Keys::means, Maximum::before, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__half, 64, false, Keys::layout, Maximum::never, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__half, 64, false, Keys::layout, Maximum::beside, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__half, 64, false, Keys::layout, Maximum::before, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__half, 64, true, Keys::listed, Maximum::beside, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__half, 64, true, Keys::listed, Maximum::before, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__half, 64, true, Keys::listed, Maximum::beside, true>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__half, 64, true, Keys::means, Maximum::beside, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__half, 64, true, Keys::means, Maximum::before, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__half, 64, true, Keys::layout, Maximum::beside, false>(const KernelArgs&, int, cudaStream_t);
+template cudaError_t launch<__half, 64, true, Keys::layout, Maximum::before, false>(const KernelArgs&, int, cudaStream_t);
 
 }  // namespace winnow::sm90
