@@ -84,10 +84,10 @@ void score_block(const float* q, const float* kt, std::int64_t ld, std::int64_t 
   }
 }
 
-void scores(const float* q, std::int64_t rows, const float* kt, std::int64_t ld, std::int64_t D, float scale, const float* bias,
-            float* out) {
+void scores(const float* q, std::int64_t rows, const float* kt, std::int64_t columns, std::int64_t ld, std::int64_t D, float scale,
+            const float* bias, float* out) {
   constexpr int kRows = L == 16 ? 8 : 4;  // two accumulators each: what the register file holds
-  for (std::int64_t j = 0; j < ld; j += 2 * L) {
+  for (std::int64_t j = 0; j < columns; j += 2 * L) {
     std::int64_t r = 0;
     for (; r + kRows <= rows; r += kRows) score_block<kRows>(q + r * D, kt + j, ld, D, scale, bias + j, out + r * ld + j);
     for (; r + 4 <= rows; r += 4) score_block<4>(q + r * D, kt + j, ld, D, scale, bias + j, out + r * ld + j);
@@ -192,8 +192,8 @@ V log(V x) {
   return vec::mul(vec::mul(p, t), vec::set(16.0F));
 }
 
-void log_sum_exp(const float* x, std::int64_t rows, std::int64_t ld, float* out) {
-  for (std::int64_t j = 0; j < ld; j += L) {
+void log_sum_exp(const float* x, std::int64_t rows, std::int64_t columns, std::int64_t ld, float* out) {
+  for (std::int64_t j = 0; j < columns; j += L) {
     V m = vec::set(-3.402823466e38F);
     for (std::int64_t r = 0; r < rows; ++r) m = vec::max(vec::load(x + r * ld + j), m);  // the accumulator wins over NaN
     V sum = vec::zero();

@@ -22,10 +22,10 @@ struct BlockKernels {
   // dtype f32, f16 or bf16; strides in elements.
   void (*sum_rows)(const void* x, DType dtype, std::int64_t stride, const std::int32_t* rows, std::int64_t tokens, std::int64_t D,
                    float* out);
-  // out[r][j] = scale * (sum over d of q[r][d] * kt[d][j]) + bias[j]    q [rows][D]   kt [D][ld]   bias [ld]   out [rows][ld]
-  // ld is a multiple of kScorePad.
-  void (*scores)(const float* q, std::int64_t rows, const float* kt, std::int64_t ld, std::int64_t D, float scale, const float* bias,
-                 float* out);
+  // out[r][j] = scale * (sum over d of q[r][d] * kt[d][j]) + bias[j] for j < columns
+  // q [rows][D]   kt [D][ld]   bias [columns]   out [rows][ld]; columns is a multiple of kScorePad.
+  void (*scores)(const float* q, std::int64_t rows, const float* kt, std::int64_t columns, std::int64_t ld, std::int64_t D, float scale,
+                 const float* bias, float* out);
   // Largest of x[0..n), NaN ignored; n is a multiple of 16.
   float (*max)(const float* x, std::int64_t n);
   // x[i] = exp(x[i] - shift) for i < n, and their sum; n is a multiple of 16. A NaN or infinite difference gives NaN.
@@ -34,9 +34,9 @@ struct BlockKernels {
   // has none and adds 0. shift and row (scratch) have room for D rounded up to 16.
   void (*sum_directions)(const void* x, DType dtype, std::int64_t stride, const std::int32_t* rows, std::int64_t tokens, std::int64_t D,
                          const float* shift, float* row, float* out);
-  // out[j] = ln(sum over r < rows of exp(x[r][j])) for j < ld, ld a multiple of 16, rows <= kMaxLogSumRows; within 2e-6 of it, or
-  // of its relative rounding. NaN where an x is not finite.
-  void (*log_sum_exp)(const float* x, std::int64_t rows, std::int64_t ld, float* out);
+  // out[j] = ln(sum over r < rows of exp(x[r][j])) for j < columns, a multiple of 16; x [rows][ld], rows <= kMaxLogSumRows; within 2e-6
+  // of it, or of its relative rounding. NaN where an x is not finite.
+  void (*log_sum_exp)(const float* x, std::int64_t rows, std::int64_t columns, std::int64_t ld, float* out);
 };
 
 const BlockKernels& block_kernels();                         // the best that this machine can run

@@ -78,8 +78,13 @@ TEST(BlockKernels, ScoresAreScaledDotProductsPlusBias) {
   }
   for (const BlockKernels* kernels : available_block_kernels()) {
     std::vector<float> out(expected.size());
-    kernels->scores(q.data(), kRows, kt.data(), ld, kD, 0.25F, bias.data(), out.data());
+    kernels->scores(q.data(), kRows, kt.data(), ld, ld, kD, 0.25F, bias.data(), out.data());
     EXPECT_EQ(out, expected) << kernels->isa;
+    std::vector<float> some(expected.size(), 7.0F);  // the second half of the columns alone
+    kernels->scores(q.data(), kRows, kt.data() + 32, ld - 32, ld, kD, 0.25F, bias.data() + 32, some.data() + 32);
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      ASSERT_EQ(some[i], i % static_cast<std::size_t>(ld) < 32 ? 7.0F : expected[i]) << kernels->isa;
+    }
   }
 }
 
@@ -130,9 +135,12 @@ TEST(BlockKernels, LogSumExpIsAccurateAndTheSameOnEveryIsa) {
     std::vector<float> first;
     for (const BlockKernels* kernels : available_block_kernels()) {
       std::vector<float> out(kLd);
-      kernels->log_sum_exp(x.data(), rows, kLd, out.data());
+      kernels->log_sum_exp(x.data(), rows, kLd, kLd, out.data());
       if (first.empty()) first = out;
       EXPECT_EQ(out, first) << kernels->isa;
+      std::vector<float> some(kLd, 7.0F);
+      kernels->log_sum_exp(x.data() + 16, rows, 16, kLd, some.data() + 16);
+      for (std::size_t j = 0; j < kLd; ++j) ASSERT_EQ(some[j], j / 16 == 1 ? first[j] : 7.0F) << kernels->isa;
     }
     for (std::size_t j = 0; j < kLd; ++j) {
       double largest = -1e300;
@@ -149,7 +157,7 @@ TEST(BlockKernels, LogSumExpIsAccurateAndTheSameOnEveryIsa) {
       std::vector<float> x(64, 1.0F);
       x[33] = bad;
       std::vector<float> out(32);
-      kernels->log_sum_exp(x.data(), 2, 32, out.data());
+      kernels->log_sum_exp(x.data(), 2, 32, 32, out.data());
       EXPECT_TRUE(std::isnan(out[1])) << kernels->isa;
       EXPECT_NEAR(out[2], 1.0F + std::log(2.0F), 1e-6F);
     }

@@ -58,8 +58,8 @@ TilePlan select(const TensorView& q, const TensorView& k, const PlanSpec& spec, 
     const PooledScores pooled(q, k, geometry, logit_scale(spec.scale, q.size(3)),
                               {.queries = geometry.tile_q, .widen_short = true, .add_log_counts = true}, ws);
     gate_blocks(q, k, geometry, options.theta, pooled, spec.report, ws);
-    return [pooled](std::int64_t b, std::int64_t h, std::int64_t begin, std::int64_t end, int, float* out) {
-      pooled.rows(b, h, begin, end, out);
+    return [pooled, &geometry](std::int64_t b, std::int64_t h, std::int64_t begin, std::int64_t end, int, float* out) {
+      pooled.rows(b, h, begin, end, scored_tiles(geometry, b, begin, end), out);
     };
   });
 }

@@ -16,8 +16,8 @@ TilePlan select(const TensorView& q, const TensorView& k, const PlanSpec& spec, 
   return select_rows(geometry, spec, {budget, options.neighbors, options.means, options.budgets}, ws, [&] {
     const PooledScores pooled(q, k, geometry, logit_scale(spec.scale, q.size(3)),
                               {.queries = geometry.tile_q, .widen_short = true, .add_log_counts = true}, ws);
-    return [pooled](std::int64_t b, std::int64_t h, std::int64_t begin, std::int64_t end, int, float* out) {
-      pooled.rows(b, h, begin, end, out);
+    return [pooled, &geometry](std::int64_t b, std::int64_t h, std::int64_t begin, std::int64_t end, int, float* out) {
+      pooled.rows(b, h, begin, end, scored_tiles(geometry, b, begin, end), out);
     };
   });
 }

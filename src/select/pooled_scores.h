@@ -11,6 +11,11 @@ namespace winnow {
 
 class Workspace;
 
+// The key tiles that query tiles [begin, end) may take, and those up to whole vectors of scores.
+inline TileRange scored_tiles(const PlanGeometry& geometry, std::int64_t b, std::int64_t begin, std::int64_t end) {
+  return {geometry.candidates(b, begin).begin / kScorePad * kScorePad, padded(geometry.candidates(b, end - 1).end)};
+}
+
 class PooledScores {
  public:
   struct Cells {
@@ -24,11 +29,14 @@ class PooledScores {
   // The geometry has to outlive the object, whose memory comes from `ws`.
   PooledScores(const TensorView& q, const TensorView& k, const PlanGeometry& geometry, float scale, const Cells& blocks, Workspace& ws);
 
-  // out[i - begin][c][j] = scale * mean(Q_i) . mean(K_jc) + bias for query blocks [begin, end): rows of `cells` times ld() floats.
-  // Cells without keys have a score below -1e30, tiles past the last one something finite.
-  void rows(std::int64_t b, std::int64_t h, std::int64_t begin, std::int64_t end, float* out) const {
-    kernels_.scores(q_mean(b, h, begin), end - begin, key_head_means(b * key_heads_ + key_head(h)), row(), D_, scale_, bias(b, key_head(h)),
-                    out);
+  // out[i - begin][c][j] = scale * mean(Q_i) . mean(K_jc) + bias for query blocks [begin, end) and key tiles j of `tiles`, as
+  // scored_tiles() gives them: rows of `cells` times ld() floats. Cells without keys have a score below -1e30.
+  void rows(std::int64_t b, std::int64_t h, std::int64_t begin, std::int64_t end, TileRange tiles, float* out) const {
+    const float* const keys = key_head_means(b * key_heads_ + key_head(h));
+    for (std::int64_t c = 0; c < cells_; ++c) {
+      const std::int64_t at = c * tile_ld_ + tiles.begin;
+      kernels_.scores(q_mean(b, h, begin), end - begin, keys + at, tiles.size(), row(), D_, scale_, bias(b, key_head(h)) + at, out + at);
+    }
   }
   std::int64_t ld() const { return tile_ld_; }
   std::int64_t row() const { return cells_ * tile_ld_; }

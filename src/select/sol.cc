@@ -27,20 +27,19 @@ class SolScores {
 
   void operator()(std::int64_t b, std::int64_t h, std::int64_t begin, std::int64_t end, int worker, float* out) const {
     float* const scores = scores_ + worker * blocks_ * pooled_.ld();
-    const auto n = static_cast<std::size_t>(geometry_.key_tiles(b));
     for (std::int64_t i = begin; i < end; ++i, out += pooled_.ld()) {
       const std::int64_t first = i * blocks_;
       const std::int64_t last = first + pooled_.query_blocks(geometry_, i);
-      pooled_.rows(b, h, first, last, scores);
       const TileRange candidates = geometry_.candidates(b, i);
+      pooled_.rows(b, h, first, last, scored_tiles(geometry_, b, i, i + 1), scores);
       const std::int64_t document = documents_ > 1 ? geometry_.query_layout->document(i) : 0;
       for (std::int64_t block = first; block < last; ++block) {
-        const std::span<const float> row(scores + (block - first) * pooled_.ld(), n);
-        const Moments own = moments(row.subspan(static_cast<std::size_t>(candidates.begin), static_cast<std::size_t>(candidates.size())));
+        const float* const row = scores + (block - first) * pooled_.ld();
+        const Moments own = moments({row + candidates.begin, static_cast<std::size_t>(candidates.size())});
         constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
         constexpr float kLeast = 1e-6F;  // equal scores are no outliers
         const float deviation = std::max(variances_ != nullptr ? spread(b, h, block, document) : std::sqrt(own.variance), kLeast);
-        for (std::size_t j = 0; j < n; ++j) {
+        for (std::int64_t j = candidates.begin; j < candidates.end; ++j) {
           const float z = std::isfinite(row[j]) ? (row[j] - own.mean) / deviation : kUnknown;
           out[j] = block == first || !(z <= out[j]) ? z : out[j];  // an unknown one stays
         }

@@ -27,8 +27,10 @@ class SubBlockScores {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t first = i * query_cells_;
       const std::int64_t last = first + pooled_.query_blocks(geometry_, i);
-      pooled_.rows(b, h, first, last, cells);
-      kernels_.log_sum_exp(cells, (last - first) * key_cells_, pooled_.ld(), out + (i - begin) * pooled_.ld());
+      const TileRange tiles = scored_tiles(geometry_, b, i, i + 1);
+      pooled_.rows(b, h, first, last, tiles, cells);
+      kernels_.log_sum_exp(cells + tiles.begin, (last - first) * key_cells_, tiles.size(), pooled_.ld(),
+                           out + (i - begin) * pooled_.ld() + tiles.begin);
     }
   }
 

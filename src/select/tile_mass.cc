@@ -74,7 +74,7 @@ void TileMass::transpose_keys(std::int64_t b, std::int64_t key_head) {
 // Per query of the tile: the largest logit, and the sum of exp(logit - largest).
 void TileMass::statistics(std::int64_t rows, std::int64_t tile, std::int64_t keys, const Scratch& scratch) {
   const std::int64_t query_ld = padded(geometry_.tile_q);
-  kernels_.scores(scratch.q, rows, keys_ + tile * D_ * tile_ld_, tile_ld_, D_, scale_, zeros_, scratch.logits);
+  kernels_.scores(scratch.q, rows, keys_ + tile * D_ * tile_ld_, tile_ld_, tile_ld_, D_, scale_, zeros_, scratch.logits);
   for (std::int64_t r = 0; r < rows; ++r) {
     float* x = scratch.logits + r * tile_ld_;
     std::fill(x + keys, x + tile_ld_, -FLT_MAX);  // finite, so that the padding adds exactly 0
