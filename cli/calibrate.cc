@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,11 +10,10 @@
 #include "cli/commands.h"
 #include "cli/generate_flags.h"
 #include "cli/help.h"
-#include "cli/load_engine.h"
+#include "cli/model_runs.h"
 #include "cli/terminal.h"
 #include "core/partial_file.h"
 #include "report/calibration.h"
-#include "report/study.h"
 #include "winnow/threads.h"
 
 namespace winnow::cli {
@@ -25,7 +25,8 @@ namespace fs = std::filesystem;
 constexpr const char* kFooter =
     R"(Runs the model densely, once per prompt, and fits per expert factor = a exp(b S): S is the share of tiles that skip-softmax drops with
 threshold = factor / tokens. Afterwards --attention '{"method":"skip_softmax","target_sparsity":0.2}' works for this model. Calibrate at the
-size and number of steps that you use. A target outside the fitted range is refused.
+size and number of steps that you use. A target outside the fitted range is refused. What an interrupted run has measured is kept after
+every prompt; --resume goes on from there.
 
 Examples:
   winnow calibrate skip-softmax --model models/winnow-tiny -p "a small green star bouncing over a noisy grey background"
@@ -34,11 +35,8 @@ Examples:
 struct CalibrateFlags {
   GenerateFlags run;
   std::string prompts, output, executor;
+  bool resume = false;
 };
-
-std::vector<std::string> prompts_of(const CalibrateFlags& flags) {
-  return flags.prompts.empty() ? std::vector{flags.run.prompt} : report::read_prompts(flags.prompts, "calibrate");
-}
 
 void print_expert(const char* name, const SkipCalibration& calibration, int index, const SkipGaps& gaps) {
   const SkipCalibration::Expert& expert = calibration.expert(index);
@@ -61,7 +59,7 @@ void calibrate_skip_softmax(CalibrateFlags flags) {
   check_device(flags.run);
   GenerateOptions options = generate_options(flags.run);
   options.attention.executor = flags.executor;
-  const std::vector<std::string> prompts = prompts_of(flags);
+  const std::vector<std::string> prompts = prompts_of(flags.run, flags.prompts);
   const fs::path own = fs::path(flags.run.model) / "calibration" / "skip-softmax.json";
   const std::string output = flags.output.empty() ? own.string() : flags.output;
   if (flags.output.empty() && fs::is_directory(flags.run.model)) {
@@ -70,19 +68,13 @@ void calibrate_skip_softmax(CalibrateFlags flags) {
   }
   check_writable("calibrate", output);
   if (flags.run.threads != 0) set_num_threads(flags.run.threads);
-  ProgressPrinter printer;
-  options.progress = [&](const ProgressEvent& event) { return printer(event); };
-  printer.begin("", 0);
-  Engine engine = load_engine(flags.run, options.progress);
-  check_memory(engine.estimate(options));
-  int run = 0;
-  const report::Generate generate = [&](const GenerateOptions& one) {
-    printer.begin("prompt " + std::to_string(++run) + "/" + std::to_string(prompts.size()), engine.estimate(one).high_noise_steps);
-    return engine.generate(one);
-  };
-  const report::SkipSoftmaxRun result = report::calibrate_skip_softmax(generate, options, prompts, flags.run.model);
+  const report::Unfinished unfinished =
+      unfinished_work(flags.run, options, prompts, output, flags.resume, {{"calibrates", "skip-softmax"}});
+  ModelRuns runs(flags.run, options, prompts.size());
+  const report::SkipSoftmaxRun result = report::calibrate_skip_softmax(std::ref(runs), options, prompts, flags.run.model, &unfinished);
   result.calibration.save(output);
-  printer.end();
+  unfinished.finish();
+  runs.end();
   std::printf("%-11s %s, %d queries x %d keys, %lld tokens\n", "executor", result.calibration.executor.c_str(), result.calibration.rows,
               result.calibration.keys, static_cast<long long>(result.calibration.tokens));
   for (std::size_t e = 0; e < result.gaps.size(); ++e) {
@@ -100,11 +92,7 @@ void add_calibrate(CLI::App& app, Action& action) {
   CLI::App* command = calibrate->add_subcommand("skip-softmax", "Fit which threshold drops which share of the tiles");
   const auto flags = std::make_shared<CalibrateFlags>();
   add_prompt_flags(*command, flags->run);
-  command->add_option("--prompts", flags->prompts, "Text file, one prompt a line, instead of --prompt; each is a run with the next seed")
-      ->excludes("--prompt")
-      ->excludes("--prompt-embeds")
-      ->type_name("FILE")
-      ->group("Prompt");
+  add_runs_flags(*command, flags->prompts, flags->resume);
   command->add_option("-o,--output", flags->output, "Calibration file; default: calibration/skip-softmax.json in the model folder")
       ->type_name("FILE")
       ->group("Output");
@@ -118,6 +106,7 @@ void add_calibrate(CLI::App& app, Action& action) {
   command->footer(kFooter);
   command->callback([flags, &action] { action = [flags] { calibrate_skip_softmax(*flags); }; });
   add_calibrate_budget(*calibrate, action);
+  add_calibrate_magcache(*calibrate, action);
 }
 
 }  // namespace winnow::cli

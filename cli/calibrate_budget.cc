@@ -1,19 +1,17 @@
 // winnow calibrate budget: how sparse a head may be, from 1/l.
 #include <cstdio>
-#include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
-#include <system_error>
 
 #include "cli/commands.h"
 #include "cli/generate_flags.h"
 #include "cli/help.h"
-#include "cli/load_engine.h"
-#include "cli/terminal.h"
+#include "cli/model_runs.h"
 #include "core/partial_file.h"
 #include "media/plot.h"
 #include "report/budget_study.h"
-#include "report/study.h"
 #include "winnow/error.h"
 #include "winnow/threads.h"
 
@@ -21,13 +19,12 @@ namespace winnow::cli {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr const char* kFooter =
     R"(Runs the model densely, once per prompt. For every head of every measured call it finds the largest share of key tiles that can be
 dropped with rel-L1 at most --error, chosen by their true mass, and fits it to ln of the largest softmax weight (1/l), per expert.
 Afterwards --attention '{"method":"subblock","budget":{"map":"FILE"}}' gives each head that share. Prints how well 1/l ranks the
-heads, beside the timestep, the entropy and the true mass; --report has every point. Calibrate at the size that you use.
+heads, beside the timestep, the entropy and the true mass; --report has every point. Calibrate at the size that you use. What an
+interrupted run has measured is kept after every step; --resume goes on from there.
 
 Example:
   winnow calibrate budget --model models/winnow-tiny -p "a small green star bouncing over a noisy grey background" -o budget.json)";
@@ -35,27 +32,20 @@ Example:
 struct BudgetFlags {
   GenerateFlags run;
   std::string captures, prompts, output, plot;
+  bool resume = false;
   report::BudgetOptions options;
 };
 
 // Runs the model.
-report::BudgetStudy measure(const BudgetFlags& flags, report::BudgetOptions options) {
-  ProgressPrinter printer;
-  options.generate.progress = [&](const ProgressEvent& event) { return printer(event); };
-  printer.begin("", 0);
-  Engine engine = load_engine(flags.run, options.generate.progress);
-  check_memory(engine.estimate(options.generate));
-  int run = 0;
-  const report::Generate generate = [&](const GenerateOptions& one) {
-    printer.begin("prompt " + std::to_string(++run) + "/" + std::to_string(options.prompts.size()), engine.estimate(one).high_noise_steps);
-    return engine.generate(one);
-  };
-  report::BudgetStudy study = report::measure_budgets(generate, options);
-  printer.end();
+report::BudgetStudy measure(const BudgetFlags& flags, const report::BudgetOptions& options, const report::Unfinished& unfinished) {
+  ModelRuns runs(flags.run, options.generate, options.prompts.size());
+  report::BudgetStudy study = report::measure_budgets(std::ref(runs), options, &unfinished);
+  runs.end();
   return study;
 }
 
 void check_flags(const BudgetFlags& flags) {
+  if (!flags.captures.empty() && flags.resume) throw CLI::RequiredError("--model, because captures are measured in one go, for --resume");
   if (flags.captures.empty() == flags.run.model.empty()) throw CLI::RequiredError("Either --model or --captures");
   const bool has_prompt = !flags.run.prompt.empty() || !flags.prompts.empty() || !flags.run.prompt_embeds.empty();
   if (flags.captures.empty() && !has_prompt) throw CLI::RequiredError("--prompt, --prompts or --prompt-embeds");
@@ -73,13 +63,21 @@ void calibrate_budget(BudgetFlags flags) {
   report::BudgetOptions& options = flags.options;
   options.generate = generate_options(flags.run);
   options.model = flags.run.model;
-  options.prompts = flags.prompts.empty() ? std::vector<std::string>{flags.run.prompt} : report::read_prompts(flags.prompts);
+  options.prompts = prompts_of(flags.run, flags.prompts);
   if (flags.run.threads != 0) set_num_threads(flags.run.threads);
-  const report::BudgetStudy study =
-      flags.captures.empty() ? measure(flags, options) : report::measure_budgets(report::load_captures(flags.captures), options);
+  std::optional<report::Unfinished> unfinished;
+  report::BudgetStudy study;
+  if (flags.captures.empty()) {
+    const nlohmann::json more = {{"calibrates", "budget"}, {"error", options.error}};
+    unfinished.emplace(unfinished_work(flags.run, options.generate, options.prompts, flags.output, flags.resume, more));
+    study = measure(flags, options, *unfinished);
+  } else {
+    study = report::measure_budgets(report::load_captures(flags.captures), options);
+  }
   report::calibrate_budgets(study, options).save(flags.output);
   if (!flags.run.report.empty()) write_text_file("calibrate", flags.run.report, report::to_json(study, options));
   if (!flags.plot.empty()) media::write_plot(flags.plot, report::plot_panels(study));
+  if (unfinished) unfinished->finish();
   std::printf("%s\n%-11s %s\n", report::to_markdown(study).c_str(), "wrote", flags.output.c_str());
 }
 
@@ -89,11 +87,7 @@ void add_calibrate_budget(CLI::App& calibrate, Action& action) {
   CLI::App* command = calibrate.add_subcommand("budget", "Fit how sparse a head may be to 1/l");
   const auto flags = std::make_shared<BudgetFlags>();
   add_prompt_flags(*command, flags->run);
-  command->add_option("--prompts", flags->prompts, "File with a prompt per line, instead of --prompt; each is a run with the next seed")
-      ->excludes("--prompt")
-      ->excludes("--prompt-embeds")
-      ->type_name("FILE")
-      ->group("Prompt");
+  add_runs_flags(*command, flags->prompts, flags->resume);
   const std::string group = "Fit";
   command->add_option("--error", flags->options.error, "Largest rel-L1 of a head's output")
       ->check(CLI::Range(1e-6, 1.0).description(""))

@@ -16,8 +16,9 @@ void add_compare_cache(CLI::App& app, Action& action);
 void add_attend(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_calibrate(CLI::App& app, Action& action);
-// A subcommand of calibrate.
+// Subcommands of calibrate.
 void add_calibrate_budget(CLI::App& calibrate, Action& action);
+void add_calibrate_magcache(CLI::App& calibrate, Action& action);
 void add_config(CLI::App& app, Action& action);
 
 }  // namespace winnow::cli

@@ -86,7 +86,10 @@ class Generation {
     check_generate_flags(flags_);
     options_ = generate_options(flags_);
     settings_ = attention_settings(flags_, notes_);
-    for (report::Setting& setting : settings_) setting.attention = with_model_calibration(setting.attention, flags_.model);
+    for (report::Setting& setting : settings_) {
+      setting.attention = with_model_calibration(setting.attention, flags_.model);
+      with_model_calibration(setting.cache, flags_.model);  // its errors come before the long run
+    }
     options_.attention = settings_.front().attention;
     options_.cache = settings_.front().cache;
     if (!flags_.dry_run) check_outputs(flags_, settings_);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -98,11 +99,58 @@ TEST_F(CliCalibrateBudget, WritesAMapThatBudgetsTheHeads) {
   EXPECT_LT(nlohmann::json::parse(tests::read_file(path("report.json"))).at("runs").at(0).at("density").get<double>(), 0.95);
 }
 
+TEST_F(CliCalibrateBudget, GoesOnAfterAnInterruption) {
+  const tests::Finished nothing = calibrate({"-p", "a small green ring", "-o", path("b.json"), "--step-stride", "4", "--resume"});
+  ASSERT_EQ(nothing.code, 0) << nothing.err;
+  EXPECT_THAT(nothing.err, HasSubstr("nothing to take over"));
+  EXPECT_FALSE(std::filesystem::exists(path("b.json.unfinished")));
+  std::ofstream(path("b.json.unfinished")) << "{}";
+  const tests::Finished other = calibrate({"-p", "a small green ring", "-o", path("b.json"), "--resume"});
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.err, HasSubstr("b.json.unfinished: expected what an interrupted calibration has left"));
+}
+
 TEST_F(CliCalibrateBudget, BadInput) {
   expect_refused(calibrate({"-o", path("b.json")}), 2, "--prompt");
   expect_refused(winnow({"calibrate", "budget", "-p", "x", "-o", path("b.json")}), 2, "--captures");
   expect_refused(calibrate({"-p", "x", "-o", path("no/such/folder/b.json")}), 1, "no/such/folder");
   expect_refused(calibrate({"-p", "x", "-o", path("b.json"), "--error", "2"}), 2, "--error");
+}
+
+class CliCalibrateMagcache : public tests::Cli {
+ protected:
+  tests::Finished calibrate(std::vector<std::string> more) const {
+    std::vector<std::string> words = {"calibrate", "magcache", "--model",  tests::kModel, "-W",          "48",
+                                      "-H",        "48",       "--frames", "9",           "--num-steps", "12"};
+    words.insert(words.end(), more.begin(), more.end());
+    return winnow(words);
+  }
+};
+
+TEST_F(CliCalibrateMagcache, WritesRatiosThatTheCacheTakes) {
+  const tests::Finished run = calibrate({"-p", "a small green ring", "-o", path("m.json")});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("high noise"), HasSubstr("unconditional"), HasSubstr("m.json")));
+  const auto experts = nlohmann::json::parse(tests::read_file(path("m.json"))).at("experts");
+  const std::size_t high = experts.at("high").at("conditional").size();
+  EXPECT_GT(high, 2U);
+  EXPECT_EQ(high + experts.at("low").at("unconditional").size(), 12U);
+  EXPECT_EQ(experts.at("low").at("conditional").at(0), 1.0);
+  EXPECT_NE(experts.at("high").at("conditional").at(1), experts.at("high").at("unconditional").at(1));
+  const nlohmann::json setting = {{"method", "magcache"}, {"threshold_low", 1.0}, {"calibration", path("m.json")}};
+  const tests::Finished cached =
+      winnow({"generate", "--model", tests::kModel, "-W", "48", "-H", "48", "--frames", "9", "--steps", "12", "-p", "a small green ring",
+              "--cache", setting.dump(), "-o", path("a.y4m"), "--report", path("report.json")});
+  ASSERT_EQ(cached.code, 0) << cached.err;
+  EXPECT_THAT(cached.err, Not(HasSubstr("warning")));
+  EXPECT_THAT(cached.out, HasSubstr("reused"));
+}
+
+TEST_F(CliCalibrateMagcache, BadInput) {
+  expect_refused(calibrate({"-o", path("m.json")}), 2, "--prompt");
+  expect_refused(calibrate({"-p", "x", "-o", path("no/such/folder/m.json")}), 1, "no/such/folder");
+  const nlohmann::json setting = {{"method", "magcache"}, {"calibration", path("none.json")}};
+  expect_refused(winnow({"generate", "--model", tests::kModel, "-p", "x", "--cache", setting.dump(), "-o", path("a.y4m")}), 1, "none.json");
 }
 
 }  // namespace

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "calib/magnitudes.h"
 #include "engine_testing.h"
+#include "tests/support/message_of.h"
 #include "winnow/engine.h"
 #include "winnow/error.h"
 
@@ -146,6 +148,25 @@ TEST(EngineStepCache, TeaCacheAndMagCacheRun) {
     EXPECT_EQ(result.report.attention.calls, 10 * 6);
     EXPECT_EQ(result.report.cache.peak_bytes, engine.estimate(options).cache_bytes);
   }
+}
+
+TEST(EngineStepCache, MagCacheTakesACalibration) {
+  const testing::TemporaryFolder folder;
+  MagnitudeCalibration calibration;
+  calibration.model = "of another model";
+  calibration.tokens = 10;
+  calibration.ratios = {{{1.0}, {}}, {{1.0}, {}}};
+  calibration.save(folder / "m.json");
+  Engine engine(source("models/winnow-tiny"), {});
+  GenerateOptions options =
+      small((R"({"method":"magcache","retention":0,"max_consecutive_skips":2,"calibration":")" + folder / "m.json" + "\"}").c_str());
+  std::vector<std::string> codes;
+  options.diagnostics = [&](const Diagnostic& d) { codes.emplace_back(d.code); };
+  EXPECT_EQ(pattern(engine.generate(options).report), "#..##..#.#");
+  EXPECT_THAT(codes, ::testing::ElementsAre("calibration.other_model"));
+  calibration.ratios.low = {};
+  calibration.save(folder / "m.json");
+  EXPECT_THAT(tests::message_of([&] { engine.generate(options); }), ::testing::HasSubstr("ratios.low.conditional"));
 }
 
 // Whatever a run is, and however it ends, it leaves nothing for the next one.

@@ -30,6 +30,14 @@ struct AttentionInputs {
 // Called before every self-attention call, on the thread that generates. What it throws ends the run.
 using AttentionObserver = std::function<void(const AttentionInputs&)>;
 
+// The hidden states of a forward: before the first block and, unless the step cache left blocks out, after the last one.
+struct HiddenStates {
+  StepContext context;
+  bool after_blocks = false;
+  TensorView x;  // [tokens, D]; ends with the callback and is not to be written to
+};
+using HiddenObserver = std::function<void(const HiddenStates&)>;
+
 struct GenerateOptions {
   std::string prompt;
   std::string negative_prompt;  // empty: the model's own
@@ -51,6 +59,7 @@ struct GenerateOptions {
   Progress progress;
   Diagnostics diagnostics;
   AttentionObserver attention_observer;  // may be empty, and costs nothing then
+  HiddenObserver hidden_observer;        // the same
 };
 
 // One denoising step's record.

@@ -13,6 +13,7 @@
 #include "winnow/callbacks.h"
 #include "winnow/methods.h"
 #include "winnow/plan.h"
+#include "winnow/step_cache.h"
 #include "winnow/steps.h"
 #include "winnow/tensor.h"
 
@@ -44,6 +45,9 @@ PlanSpec plan_spec(const AttentionConfig& config, const StepContext& context, co
 // checks that the calibration covers the model's experts and the target, and tells `diagnostics` if it was made for another
 // model. The same checks for the calibration that a budget names. Other configurations come back unchanged. Throws Error.
 AttentionConfig with_model_calibration(AttentionConfig config, const std::string& model_directory, const Diagnostics& diagnostics = {});
+// For magcache with a calibration: puts its ratios in place of its name, and tells `diagnostics` if it was made for another model.
+// Other configurations come back unchanged. Throws Error.
+StepCacheConfig with_model_calibration(StepCacheConfig config, const std::string& model_directory, const Diagnostics& diagnostics = {});
 
 struct CallReport {
   DenseReason reason = DenseReason::none;  // none: ran sparse

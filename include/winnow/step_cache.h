@@ -90,6 +90,7 @@ struct MagCache {
   float threshold_low = 0.04F;
   float retention = 0.2F;  // share of each expert's steps, its first ones, that are computed
   ExpertRatios ratios = {};
+  std::string calibration = {};  // instead of ratios: a file of `winnow calibrate magcache`, which with_model_calibration() reads
   void validate() const;
   template <class Self, class Visit>
   static void options(Self& self, Visit&& visit) {
@@ -97,6 +98,7 @@ struct MagCache {
     visit("threshold_low", self.threshold_low);
     visit("retention", self.retention);
     visit("ratios", self.ratios);
+    visit("calibration", self.calibration);
   }
 };
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,16 @@ void SkipGaps::add(std::span<const float> gaps_log2, std::int64_t keys) {
     const double bin = std::ceil((double{gap} + shift - kLowest) * kPerOctave);
     ++below_[static_cast<std::size_t>(std::clamp(bin, 0.0, double{kBins - 1}))];
   }
+}
+
+void SkipGaps::add_bins(const std::vector<std::int64_t>& bins, std::int64_t count) {
+  const auto bad = [](std::int64_t n) { return n < 0; };
+  if (bins.size() != below_.size() || std::any_of(bins.begin(), bins.end(), bad) ||
+      std::accumulate(bins.begin(), bins.end(), std::int64_t{0}) > count) {
+    throw Error("calibration", "gaps: expected " + std::to_string(below_.size()) + " counts of at most all granules");
+  }
+  for (std::size_t i = 0; i < bins.size(); ++i) below_[i] += bins[i];
+  total_ += count;
 }
 
 double SkipGaps::sparsity(double factor) const {

@@ -59,6 +59,10 @@ class SkipGaps {
   SkipGaps();
   void add(std::span<const float> gaps_log2, std::int64_t keys);
   std::int64_t count() const { return total_; }
+  // Granules by the factor from which on they are skipped: what a file of unfinished work holds.
+  const std::vector<std::int64_t>& bins() const { return below_; }
+  // Adds what other gaps counted. Throws Error if there are not as many bins, or more counts in them than granules.
+  void add_bins(const std::vector<std::int64_t>& bins, std::int64_t count);
   // Share of the granules that threshold = min(factor / keys, 1) skips.
   double sparsity(double factor) const;
   // Sweeps `points` log-spaced factors over those with .05 < S < .9 and fits ln factor on S by least squares, leaving out the

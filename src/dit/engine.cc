@@ -230,14 +230,14 @@ namespace {
 class Run {
  public:
   Run(Workspace& ws, const std::vector<dit::Transformer>& experts, const dit::LinearContext& linear, const GenerateOptions& options,
-      AttentionConfig attention, const Plan& plan, const dit::TextRows& text, Tensor latents)
+      AttentionConfig attention, StepCacheConfig cache, const Plan& plan, const dit::TextRows& text, Tensor latents)
       : ws_(ws),
         experts_(experts),
         linear_(linear),
         options_(options),
         plan_(plan),
         session_(std::move(attention), options.diagnostics),
-        cache_(options.cache, options.diagnostics),
+        cache_(std::move(cache), options.diagnostics),
         sampler_(plan.schedule, static_cast<std::size_t>(plan.elements())),
         rope_(dit::make_rope(experts[0].config(), plan.grid)),
         latents_(std::move(latents)) {
@@ -260,7 +260,12 @@ class Run {
     report_.steps.reserve(static_cast<std::size_t>(plan.schedule.steps));
     report_.high_noise_steps = dit::high_noise_steps(sampler_.schedule(), plan.boundary());
     layer_begins_ = [this](int layer, const dit::ForwardStats& stats) { tell(layer, stats); };
-    if (options.attention_observer) probe_ = [this](int layer, const char* name, const TensorView& view) { observe(layer, name, view); };
+    if (options.attention_observer || options.hidden_observer) {
+      probe_ = [this](int layer, const char* name, const TensorView& view) {
+        if (options_.attention_observer) observe_attention(layer, name, view);
+        if (options_.hidden_observer) observe_hidden(layer, name, view);
+      };
+    }
   }
 
   void denoise() {
@@ -289,7 +294,7 @@ class Run {
   void begin_cache() {
     std::vector<int> experts;
     for (const double t : sampler_.schedule().timesteps) experts.push_back(plan_.expert(t));
-    if (options_.cache.on()) cache_.begin_request(kRequest, experts);
+    if (cache_.config().on()) cache_.begin_request(kRequest, experts);
   }
 
   void tell(int layer, const dit::ForwardStats& stats) {
@@ -306,7 +311,7 @@ class Run {
   }
 
   // Collects q, k and v of a layer, and passes them on once v, the last one, is there.
-  void observe(int layer, std::string_view name, const TensorView& view) {
+  void observe_attention(int layer, std::string_view name, const TensorView& view) {
     if (name != "q" && name != "k" && name != "v") return;
     const dit::TransformerConfig& model = experts_[0].config();
     (name == "q"   ? observed_.q
@@ -317,6 +322,14 @@ class Run {
     observed_.context.num_layers = static_cast<int>(model.num_layers);
     observed_.context.grid = plan_.grid;
     options_.attention_observer(observed_);
+  }
+
+  void observe_hidden(int layer, std::string_view name, const TensorView& view) {
+    const bool after = name == "block" && layer + 1 == static_cast<int>(experts_[0].config().num_layers);
+    if (!after && name != "patch_embed") return;
+    HiddenStates hidden = {observed_.context, after, view};
+    hidden.context.grid = plan_.grid;
+    options_.hidden_observer(hidden);
   }
 
   dit::ForwardInput input(double t, Branch branch) {
@@ -338,7 +351,7 @@ class Run {
   void forward(const dit::Transformer& model, double t, Branch branch, const Tensor& velocity) {
     dit::ForwardInput in = input(t, branch);
     std::optional<CachedForward> cached;
-    if (options_.cache.on()) in.cached = &cached.emplace(cache_.forward(kRequest, step_, branch, plan_.grid));
+    if (cache_.config().on()) in.cached = &cached.emplace(cache_.forward(kRequest, step_, branch, plan_.grid));
     observed_.context = in.context;
     const dit::ForwardStats stats = model.forward(in, velocity, session_, ws_, layer_begins_, probe_);
     pairs_ += stats.pairs;
@@ -420,7 +433,8 @@ GenerateResult Engine::Impl::generate(const GenerateOptions& options) {
   const dit::TextRows text = text_rows(options, plan.guided_steps > 0);
   ws.reset();
   AttentionConfig attention = with_model_calibration(options.attention, directory, options.diagnostics);
-  Run run(ws, experts, linear, options, std::move(attention), plan, text, start_latents(options, plan));
+  StepCacheConfig cache = with_model_calibration(options.cache, directory, options.diagnostics);
+  Run run(ws, experts, linear, options, std::move(attention), std::move(cache), plan, text, start_latents(options, plan));
   run.denoise();
   GenerateResult result;
   result.report = std::move(run.report());

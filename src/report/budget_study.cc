@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "calib/skip_softmax.h"
@@ -158,6 +161,7 @@ class HeadMeter {
   std::vector<RankedTiles> heads_;
 };
 
+using CallKey = std::tuple<std::uint64_t, int, int>;  // seed, step, layer
 using Points = std::vector<std::array<double, 2>>;
 
 // (ln of the largest weight, achievable sparsity) of one expert's points, or of all (-1); every other one if `part` is 0 or 1.
@@ -199,9 +203,10 @@ BudgetScore score(const BudgetStudy& study, const char* group, int expert) {
           rank(mass, achievable)};
 }
 
-void add_call(BudgetStudy& study, const AttentionInputs& call, const BudgetOptions& options, Workspace& ws) {
+void add_call(BudgetStudy& study, const AttentionInputs& call, std::uint64_t seed, const BudgetOptions& options, Workspace& ws) {
   const std::string& executor = options.generate.attention.executor;
   MeasuredHeads measured = measure_heads(call, options.error, executor, ws);
+  for (HeadPoint& p : measured.points) p.seed = seed;
   study.executor = std::move(measured.executor);
   study.tokens = call.k.size(1);
   study.points.insert(study.points.end(), measured.points.begin(), measured.points.end());
@@ -227,22 +232,35 @@ MeasuredHeads measure_heads(const AttentionInputs& call, double error, const std
   return measured;
 }
 
-BudgetStudy measure_budgets(const Generate& generate, const BudgetOptions& options) {
+BudgetStudy measure_budgets(const Generate& generate, const BudgetOptions& options, const Unfinished* unfinished) {
   if (options.step_stride < 1) throw Error("budget", "step_stride: expected at least 1, got " + std::to_string(options.step_stride));
-  BudgetStudy study;
+  BudgetStudy study = unfinished == nullptr ? BudgetStudy() : measured_study(*unfinished);
+  std::set<CallKey> measured;
+  for (const HeadPoint& p : study.points) measured.insert({p.seed, p.step, p.layer});
+  std::size_t kept = study.points.size();
+  const auto keep = [&] {
+    if (unfinished == nullptr || study.points.size() == kept) return;
+    unfinished->keep(measured_json(study));
+    kept = study.points.size();
+  };
   Workspace ws;
   GenerateOptions run = options.generate;
   run.attention = AttentionConfig();
   run.attention.executor = options.generate.attention.executor;
   run.cache = {};
   run.attention_observer = [&](const AttentionInputs& call) {
-    if (call.context.branch != Branch::conditional || call.context.step % options.step_stride != 0) return;
-    add_call(study, call, options, ws);
+    const StepContext& context = call.context;
+    if (context.branch != Branch::conditional || context.step % options.step_stride != 0) return;
+    if (context.layer == 0) keep();
+    if (measured.insert({run.seed, context.step, context.layer}).second) add_call(study, call, run.seed, options, ws);
   };
+  const int last_step = (run.steps - 1) / options.step_stride * options.step_stride;
   const bool has_embeds = !options.generate.prompt_embeds.empty();
   for (std::size_t i = 0; i < (has_embeds ? 1 : options.prompts.size()); ++i, ++run.seed) {
+    if (measured.contains({run.seed, last_step, 0})) continue;
     if (!has_embeds) run.prompt = options.prompts[i];
     generate(run);
+    keep();
   }
   if (study.points.empty()) throw Error("budget", "prompts: expected at least one, got none");
   return study;
@@ -251,7 +269,7 @@ BudgetStudy measure_budgets(const Generate& generate, const BudgetOptions& optio
 BudgetStudy measure_budgets(const std::vector<Capture>& captures, const BudgetOptions& options) {
   BudgetStudy study;
   Workspace ws;
-  for (const Capture& capture : captures) add_call(study, capture.inputs(), options, ws);
+  for (const Capture& capture : captures) add_call(study, capture.inputs(), 0, options, ws);
   return study;
 }
 
@@ -279,6 +297,23 @@ std::vector<BudgetScore> score_budgets(const BudgetStudy& study) {
   std::vector<BudgetScore> scores = {score(study, "all", -1), score(study, "high noise", 0), score(study, "low noise", 1)};
   std::erase_if(scores, [](const BudgetScore& s) { return s.points == 0; });
   return scores;
+}
+
+std::vector<SignalChange> signal_changes(const BudgetStudy& study) {
+  std::map<std::tuple<std::uint64_t, int, int>, std::map<int, double>> signals;  // of (seed, layer, head), by step
+  for (const HeadPoint& p : study.points) signals[{p.seed, p.layer, p.head}][p.step] = p.mean_log_l;
+  std::map<int, std::pair<double, int>> sums;  // of each later step
+  for (const auto& [head, by_step] : signals) {
+    for (auto before = by_step.begin(), after = std::next(before); after != by_step.end(); ++before, ++after) {
+      if (!std::isfinite(after->second - before->second)) continue;
+      auto& [sum, count] = sums[after->first];
+      sum += std::abs(after->second - before->second);
+      ++count;
+    }
+  }
+  std::vector<SignalChange> changes;
+  for (const auto& [step, sum] : sums) changes.push_back({step, sum.first / sum.second});
+  return changes;
 }
 
 std::vector<MapScore> score_maps(const BudgetStudy& study) {

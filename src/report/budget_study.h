@@ -13,12 +13,14 @@
 #include "report/budget_trial.h"
 #include "report/capture.h"
 #include "report/comparison.h"
+#include "report/unfinished.h"
 #include "winnow/engine.h"
 
 namespace winnow::report {
 
 // One head of one call. Sparsities are of 128 x 64 tiles that are dropped, with the tiles chosen by their true mass.
 struct HeadPoint {
+  std::uint64_t seed = 0;  // of its run
   int expert = 0, step = 0, layer = 0, head = 0;
   double timestep = 0.0;    // normalised
   double mean_log_l = 0.0;  // the signal: -ln of the largest weight, mean over rows
@@ -49,8 +51,12 @@ struct BudgetStudy {
   std::int64_t tokens = 0;
   std::string executor;
 };
-// Dense runs, conditional branch. Throws Error, Cancelled.
-BudgetStudy measure_budgets(const Generate& generate, const BudgetOptions& options);
+// Dense runs, conditional branch. With `unfinished`, what an interrupted study has measured is taken over, and what this one has
+// is kept after every step. Throws Error, Cancelled.
+BudgetStudy measure_budgets(const Generate& generate, const BudgetOptions& options, const Unfinished* unfinished = nullptr);
+// What the file of an unfinished study holds.
+nlohmann::json measured_json(const BudgetStudy& study);
+BudgetStudy measured_study(const Unfinished& unfinished);
 // The same on captured calls; options.step_stride and what belongs to runs are ignored.
 BudgetStudy measure_budgets(const std::vector<Capture>& captures, const BudgetOptions& options);
 // Fits every expert that has points. Throws Error.
@@ -73,7 +79,15 @@ std::vector<MapScore> score_maps(const BudgetStudy& study);
 
 std::string to_json(const BudgetStudy& study, const BudgetOptions& options);
 std::string to_markdown(const BudgetStudy& study);  // tables budget_rank, budget_maps, budget_trials
-// Signal and achievable sparsity over the steps, one line per layer: the switch of experts is the jump.
+// How much the signal changes from a step to the next one: mean |difference of mean ln l| over runs, layers and heads. Consecutive
+// steps that were measured only; ascending.
+struct SignalChange {
+  int step = 0;  // the later one
+  double change = 0.0;
+};
+std::vector<SignalChange> signal_changes(const BudgetStudy& study);
+
+// Signal and achievable sparsity over the steps, one line per layer, and the signal's changes: the switch of experts is the peak.
 std::vector<media::PlotPanel> plot_panels(const BudgetStudy& study);
 
 }  // namespace winnow::report

@@ -142,8 +142,13 @@ TEST(BudgetStudy, Scores) {
   const auto json = nlohmann::json::parse(to_json(study, {}));
   EXPECT_EQ(json.at("points").size(), 80U);
   EXPECT_FALSE(json.at("rank").at(0).contains("oracle_mass95"));
+  // The experts change at step 10: the signal, which moves by 0.4 a step, jumps.
+  const std::vector<SignalChange> changes = signal_changes(study);
+  ASSERT_EQ(changes.size(), 19U);
+  for (const SignalChange& c : changes) EXPECT_NEAR(c.change, c.step == 10 ? 3.6 : 0.4, 1e-9) << c.step;
   const auto panels = plot_panels(study);
-  ASSERT_EQ(panels.size(), 2U);
+  ASSERT_EQ(panels.size(), 3U);
+  EXPECT_EQ(panels[2].series[0].points.size(), 19U);
   EXPECT_EQ(panels[0].series.size(), 2U);
   EXPECT_EQ(panels[0].series[0].points.size(), 20U);
 }

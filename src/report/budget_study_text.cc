@@ -55,6 +55,8 @@ std::string to_json(const BudgetStudy& study, const BudgetOptions& options) {
   for (const MapScore& s : score_maps(study)) {
     json["maps"].push_back({{"map", s.map}, {"mean_abs_error", s.mean_error}, {"overshoot", s.overshoot}});
   }
+  json["signal_changes"] = Json::array();
+  for (const SignalChange& c : signal_changes(study)) json["signal_changes"].push_back({{"step", c.step}, {"change", c.change}});
   json["trials"] = Json::array();
   for (const BudgetTrial& t : mean_trials(study.trials)) {
     json["trials"].push_back({{"method", t.method},
@@ -111,7 +113,13 @@ std::vector<media::PlotPanel> plot_panels(const BudgetStudy& study) {
   sparsity.x_label = "step";
   sparsity.y_label = "share of tiles dropped";
   sparsity.series = lines(study, [](const HeadPoint& p) { return p.achievable; });
-  return {std::move(signal), std::move(sparsity)};
+  media::PlotPanel changes;
+  changes.title = "change of the signal from the step before";
+  changes.x_label = "step";
+  changes.y_label = "mean |difference of mean ln l|";
+  changes.series.push_back({"all layers", {}});
+  for (const SignalChange& c : signal_changes(study)) changes.series[0].points.push_back({static_cast<double>(c.step), c.change});
+  return {std::move(signal), std::move(sparsity), std::move(changes)};
 }
 
 }  // namespace winnow::report

@@ -51,11 +51,38 @@ class GapCollector {
   Workspace ws_;
 };
 
+nlohmann::json measured_json(const SkipSoftmaxRun& run) {
+  const SkipCalibration& c = run.calibration;
+  nlohmann::json json = {{"prompts", run.prompts}, {"executor", c.executor}, {"rows", c.rows}, {"keys", c.keys}, {"tokens", c.tokens}};
+  json["gaps"] = nlohmann::json::array();
+  for (const SkipGaps& gaps : run.gaps) json["gaps"].push_back({{"granules", gaps.count()}, {"bins", gaps.bins()}});
+  return json;
+}
+
+SkipSoftmaxRun measured_run(const Unfinished* unfinished) {
+  SkipSoftmaxRun run;
+  if (unfinished == nullptr || unfinished->taken().is_null()) return run;
+  const nlohmann::json& json = unfinished->taken();
+  try {
+    json.at("prompts").get_to(run.prompts);
+    json.at("executor").get_to(run.calibration.executor);
+    json.at("rows").get_to(run.calibration.rows);
+    json.at("keys").get_to(run.calibration.keys);
+    json.at("tokens").get_to(run.calibration.tokens);
+    for (const nlohmann::json& gaps : json.at("gaps")) {
+      run.gaps.emplace_back().add_bins(gaps.at("bins").get<std::vector<std::int64_t>>(), gaps.at("granules").get<std::int64_t>());
+    }
+  } catch (const nlohmann::json::exception&) {
+    unfinished->fail();
+  }
+  return run;
+}
+
 }  // namespace
 
 SkipSoftmaxRun calibrate_skip_softmax(const Generate& generate, GenerateOptions options, const std::vector<std::string>& prompts,
-                                      const std::string& model_directory) {
-  SkipSoftmaxRun run;
+                                      const std::string& model_directory, const Unfinished* unfinished) {
+  SkipSoftmaxRun run = measured_run(unfinished);
   const std::string executor = options.attention.executor;
   options.attention = AttentionConfig();
   options.attention.executor = executor;
@@ -63,10 +90,11 @@ SkipSoftmaxRun calibrate_skip_softmax(const Generate& generate, GenerateOptions 
   options.attention_observer = [&](const AttentionInputs& call) { collector(call); };
   run.calibration.model = model_fingerprint(model_directory);
   const std::size_t runs = options.prompt_embeds.empty() ? prompts.size() : 1;
-  for (std::size_t i = 0; i < runs; ++i) {
-    if (options.prompt_embeds.empty()) options.prompt = prompts[i];
+  for (options.seed += run.prompts; run.prompts < runs; ++options.seed) {
+    if (options.prompt_embeds.empty()) options.prompt = prompts[run.prompts];
     generate(options);
-    ++options.seed;
+    ++run.prompts;
+    if (unfinished != nullptr) unfinished->keep(measured_json(run));
   }
   for (const SkipGaps& gaps : run.gaps) {
     run.calibration.experts.emplace_back();

@@ -1,7 +1,9 @@
 // A configuration meets its model: the calibrations of skip-softmax and of budgets.
 #include <filesystem>
+#include <utility>
 
 #include "calib/budget.h"
+#include "calib/magnitudes.h"
 #include "calib/skip_softmax.h"
 #include "winnow/error.h"
 #include "winnow/session.h"
@@ -42,6 +44,17 @@ AttentionConfig with_model_calibration(AttentionConfig config, const std::string
   const SkipCalibration calibration = SkipCalibration::load(skip->calibration);
   for (int expert = 0; expert < experts_of(model_directory); ++expert) calibration.factor(expert, *skip->target_sparsity);
   check_model(skip->calibration, calibration.model, model_directory, diagnostics);
+  return config;
+}
+
+StepCacheConfig with_model_calibration(StepCacheConfig config, const std::string& model_directory, const Diagnostics& diagnostics) {
+  auto* mag = std::get_if<MagCache>(&config.method);
+  if (mag == nullptr || mag->calibration.empty()) return config;
+  MagnitudeCalibration calibration = MagnitudeCalibration::load(mag->calibration);
+  check_model(mag->calibration, calibration.model, model_directory, diagnostics);
+  mag->ratios = std::move(calibration.ratios);
+  mag->calibration.clear();
+  config.validate();
   return config;
 }
 

@@ -4,12 +4,21 @@
 #include <utility>
 
 #include "winnow/error.h"
+#include "winnow/select.h"
+
+#include "winnow/error.h"
 
 namespace winnow {
 
 SignalKeep::SignalKeep(const SignalBudget& options) : options_(options) {
   options_.validate();
-  if (options_.map != "free") calibration_ = BudgetCalibration::load(options_.map);
+  if (options_.map == "free") return;
+  calibration_ = BudgetCalibration::load(options_.map);
+  const PlanSpec tiles;
+  if (calibration_.tile_q == tiles.tile_q && calibration_.tile_k == tiles.tile_k) return;
+  const auto size = [](auto q, auto k) { return std::to_string(q) + "x" + std::to_string(k); };
+  throw Error("budget", options_.map + ": executor: expected tiles of " + size(tiles.tile_q, tiles.tile_k) + ", got " +
+                            size(calibration_.tile_q, calibration_.tile_k));
 }
 
 std::span<const float> SignalKeep::keep(const StepContext& context, std::int64_t keys, std::int64_t heads, const Diagnostics& diagnostics) {

@@ -132,6 +132,9 @@ TEST(SignalBudget, ACalibrationMapsTheSignal) {
   call.run(session, 0, 0, Branch::conditional, 1);
   EXPECT_THROW(call.run(session, 1, 0, Branch::conditional, 1), Error);  // not calibrated
   EXPECT_THROW(AttentionSession(config(R"({"map":"nothing.json"})")), Error);
+  calibration.tile_q = 64;
+  calibration.save(folder / "b.json");
+  EXPECT_THROW(AttentionSession{config(map)}, Error);  // sparsity in tiles of another size
 }
 
 TEST(SignalBudget, Configuration) {

@@ -77,6 +77,10 @@ void widen(const TensorView& from, std::vector<float>& to) {
 StepCache::StepCache(StepCacheConfig config, Diagnostics diagnostics, Agree agree)
     : config_(std::move(config)), diagnostics_(std::move(diagnostics)), agree_(std::move(agree)) {
   config_.validate();
+  const auto* mag = std::get_if<MagCache>(&config_.method);
+  if (mag != nullptr && !mag->calibration.empty()) {
+    throw Error("cache", "calibration: expected its ratios, read by with_model_calibration(), got " + mag->calibration);
+  }
 }
 StepCache::~StepCache() = default;
 

@@ -78,7 +78,11 @@ void MagCache::validate() const {
     throw Error("config", "retention: expected a number in [0,1], got " + std::to_string(retention));
   check_ratios("high", ratios.high);
   check_ratios("low", ratios.low);
-  if (threshold_high > 0.0F && ratios.high.conditional.empty()) throw Error("config", "ratios.high.conditional: expected a list, got none");
+  if (!calibration.empty()) {
+    if (ratios != ExpertRatios{}) throw Error("config", "ratios: expected none beside a calibration, got some");
+  } else if (threshold_high > 0.0F && ratios.high.conditional.empty()) {
+    throw Error("config", "ratios.high.conditional: expected a list, or a calibration, got none");
+  }
 }
 
 void StepCacheConfig::validate() const {

@@ -568,8 +568,11 @@ TEST(StepCacheConfig, RefusalsNameTheirKey) {
   refuses(R"({"method":"teacache","coefficients":[1],"signal":"latents"})", "signal: expected one of embedding, projection");
   refuses("magcache", "ratios.high.conditional");
   refuses(R"({"method":"magcache","ratios":{"high":{"conditional":[0]}}})", "ratios.high");
+  refuses(R"({"method":"magcache","calibration":"m.json","ratios":{"high":{"conditional":[1]}}})", "ratios: expected none beside");
   refuses(R"({"method":"magcache","ratios":{"middle":{}}})", "unknown key \"ratios.middle\"");
   refuses(R"({"method":"magcache","retention":2,"ratios":{"high":{"conditional":[1]}}})", "retention");
+  StepCacheConfig unread = parse_step_cache_config(R"({"method":"magcache","calibration":"m.json"})");
+  EXPECT_THROW(StepCache{unread}, Error);  // with_model_calibration() reads it
   StepCacheConfig config = first_block();
   std::get<FirstBlockCache>(config.method).threshold_high = kNan;
   EXPECT_THROW(StepCache{config}, Error);

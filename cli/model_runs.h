@@ -1,0 +1,41 @@
+// What the calibrations share: a model that runs once per prompt, with its progress on stderr, and goes on after an interruption.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/generate_flags.h"
+#include "cli/terminal.h"
+#include "report/unfinished.h"
+#include "winnow/engine.h"
+
+namespace winnow::cli {
+
+class ModelRuns {
+ public:
+  // Loads the model, if it and runs of `options` fit into memory. The prompts have the seeds from options.seed on. Throws Error.
+  ModelRuns(const GenerateFlags& flags, const GenerateOptions& options, std::size_t prompts);
+  ModelRuns(const ModelRuns&) = delete;
+  ModelRuns& operator=(const ModelRuns&) = delete;
+
+  GenerateResult operator()(GenerateOptions options);  // its progress is replaced
+  void end() { printer_.end(); }
+
+ private:
+  ProgressPrinter printer_;
+  std::uint64_t first_seed_;
+  std::size_t prompts_;
+  Engine engine_;
+};
+
+// --prompts and --resume.
+void add_runs_flags(CLI::App& command, std::string& prompts, bool& resume);
+// Of --prompt, or of the file of --prompts. Throws Error.
+std::vector<std::string> prompts_of(const GenerateFlags& flags, const std::string& file);
+// The file beside `output`; says what is taken over from it. `more` is what decides the numbers besides the runs.
+report::Unfinished unfinished_work(const GenerateFlags& flags, const GenerateOptions& options, const std::vector<std::string>& prompts,
+                                   const std::string& output, bool resume, const nlohmann::json& more);
+
+}  // namespace winnow::cli
