@@ -42,7 +42,7 @@ Json capture_record(const Study& study, const CaptureRow& row) {
   const CallMeasurement& m = row.call;
   json["executor"] = m.executor;
   put(json, "density", m.density);
-  if (m.selected.gated > 0) put(json, "gated_share", m.gated_share());
+  if (std::holds_alternative<CosineGate>(study.settings[row.setting].attention.method)) put(json, "gated_share", m.gated_share());
   put(json, "rel_l1", m.errors.rel_l1);
   put(json, "rel_l2", m.errors.rel_l2);
   put(json, "cosine", m.errors.cosine);
