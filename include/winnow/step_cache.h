@@ -29,12 +29,16 @@ struct FirstBlockCache {
   float threshold_low = 0.20F;
   // Adds up the changes from one forward to the next, computed or not, since the last computed one, and compares their sum.
   bool accumulate = false;
+  // The unconditional forward does what the conditional one of the same step did: one that is reused beside one that is computed
+  // changes the difference of the two, which guidance multiplies.
+  bool follow_conditional = true;
   void validate() const;
   template <class Self, class Visit>
   static void options(Self& self, Visit&& visit) {
     visit("threshold_high", self.threshold_high);
     visit("threshold_low", self.threshold_low);
     visit("accumulate", self.accumulate);
+    visit("follow_conditional", self.follow_conditional);
   }
 };
 
@@ -137,8 +141,9 @@ enum class CacheReason : std::uint8_t {
   max_skips,      // max_consecutive_skips
   non_finite,     // the signal is NaN or infinite, or what it is relative to is zero
   changed,        // the signal reached the threshold
+  conditional,    // the conditional forward of this step was computed
 };
-inline constexpr int kNumCacheReasons = 10;
+inline constexpr int kNumCacheReasons = 11;
 const char* cache_reason_name(CacheReason reason);
 
 struct CacheCounts {

@@ -114,6 +114,11 @@ CacheReason CacheTrack::decide(const CacheSums& sums) {
   return change < double{threshold(*config_, place_.expert)} ? reused() : computed(CacheReason::changed);
 }
 
+CacheReason CacheTrack::follow(const CacheSums& sums, bool other_reused) {
+  if (!std::isfinite(sums.change / sums.reference)) return computed(CacheReason::non_finite);
+  return other_reused ? reused() : computed(CacheReason::conditional);
+}
+
 void CacheTrack::end() {
   open_ = false;
   has_reference_ = true;

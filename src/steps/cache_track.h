@@ -41,6 +41,8 @@ class CacheTrack {
   std::optional<CacheReason> begin(const CachePlace& place, Branch branch);
   // `sums` of the signal against its reference. reused, non_finite or changed.
   CacheReason decide(const CacheSums& sums);
+  // The same for a forward that does what another of its step did: reused, non_finite or conditional.
+  CacheReason follow(const CacheSums& sums, bool other_reused);
   // Ends a forward: a reused one, or a computed one whose result is stored for reuse. One that does not end leaves no reference.
   void end();
   void forget();

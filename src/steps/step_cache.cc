@@ -47,6 +47,10 @@ struct CachedForward::Request {
   std::vector<CachePlace> places;  // [steps]
   int step = -1;                   // of the last forward
   int expert = 0;
+  // Of the last conditional forward.
+  int conditional_step = -1;
+  Grid conditional_grid;
+  bool conditional_reused = false;
   std::vector<std::unique_ptr<Slot>> slots;  // of that expert
   // Of the expert before it: memory for the slots of this one, during its first step.
   std::vector<std::unique_ptr<Slot>> spare;
@@ -187,10 +191,22 @@ std::size_t StepCache::bytes_needed(const StepCacheConfig& config, std::int64_t 
 bool CachedForward::decide(CacheReason reason) {
   reason_ = reason;
   undecided_ = false;
+  if (branch_ == Branch::conditional) {
+    request_->conditional_step = place_.step;
+    request_->conditional_grid = grid_;
+    request_->conditional_reused = reason == CacheReason::reused;
+  }
   cache_->count(place_, reason);
   if (reason == CacheReason::non_finite) cache_->warn_non_finite();
   records_ = slot_ != nullptr && reason != CacheReason::reused && reason != CacheReason::disabled && place_.has_use();
   return reason == CacheReason::reused;
+}
+
+// What the conditional forward of this step did, if this one is to do the same.
+std::optional<bool> CachedForward::conditional_reused() const {
+  if (branch_ == Branch::conditional || !std::get<FirstBlockCache>(cache_->config_.method).follow_conditional) return std::nullopt;
+  if (request_->conditional_step != place_.step || !(request_->conditional_grid == grid_)) return std::nullopt;
+  return request_->conditional_reused;
 }
 
 void CachedForward::add_residual(const TensorView& x) {
@@ -246,7 +262,9 @@ bool CachedForward::after_first_block(const TensorView& x) {
   residual::subtract(x, before_, slot_->partial);
   const TensorView& change = before_;
   if (undecided_) {
-    decide(slot_->track.decide(cache_->agreed(residual::compare(change, slot_->first, slot_->partial))));
+    const CacheSums sums = cache_->agreed(residual::compare(change, slot_->first, slot_->partial));
+    const std::optional<bool> other = conditional_reused();
+    decide(other ? slot_->track.follow(sums, *other) : slot_->track.decide(sums));
     const bool follows = std::get<FirstBlockCache>(cache_->config_.method).accumulate;
     if (reused() && follows) residual::copy(change, slot_->first);
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -42,6 +43,7 @@ class CachedForward {
   struct Request;
   void measure_time(const TensorView& signal);
   bool decide(CacheReason reason);
+  std::optional<bool> conditional_reused() const;
   void add_residual(const TensorView& x);
 
   StepCache* cache_ = nullptr;

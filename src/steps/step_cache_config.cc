@@ -116,8 +116,9 @@ std::string to_json(const StepCacheConfig& config) {
 }
 
 const char* cache_reason_name(CacheReason reason) {
-  constexpr std::array<const char*, kNumCacheReasons> kNames = {"reused",  "too_few_steps", "disabled",  "last_step",  "first_step",
-                                                                "warm_up", "no_reference",  "max_skips", "non_finite", "changed"};
+  constexpr std::array<const char*, kNumCacheReasons> kNames = {"reused",     "too_few_steps", "disabled",     "last_step",
+                                                                "first_step", "warm_up",       "no_reference", "max_skips",
+                                                                "non_finite", "changed",       "conditional"};
   return kNames.at(static_cast<std::size_t>(reason));
 }
 

@@ -6,6 +6,7 @@
 
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/numeric.h"
@@ -343,6 +344,31 @@ TEST(StepCache, GuidanceSwitchedOffAndOnAgain) {
   EXPECT_EQ(again.x, 32.0F);
 }
 
+TEST(StepCache, TheUnconditionalBranchDoesWhatTheConditionalOneDid) {
+  for (const bool follow : {true, false}) {
+    StepCacheConfig config = first_block(0.1F);
+    std::get<FirstBlockCache>(config.method).follow_conditional = follow;
+    StepCache cache(config);
+    cache.begin_request(0, schedule(12, 0));
+    Model conditional;
+    Model unconditional;
+    const auto step = [&](int at, float first, float other) {
+      conditional.first = first;
+      unconditional.first = other;
+      const CacheReason reason = conditional.run(cache, at).reason;
+      return std::pair(reason, unconditional.run(cache, at, 0, Branch::unconditional).reason);
+    };
+    step(0, 1.0F, 1.0F);
+    EXPECT_EQ(step(1, 1.0F, 5.0F), std::pair(CacheReason::reused, follow ? CacheReason::reused : CacheReason::changed));
+    EXPECT_EQ(step(2, 2.0F, 5.0F), std::pair(CacheReason::changed, follow ? CacheReason::conditional : CacheReason::reused));
+    EXPECT_EQ(step(3, 2.0F, kNan), std::pair(CacheReason::reused, CacheReason::non_finite));  // its own signal has to be one
+    step(4, 9.0F, 5.0F);
+    EXPECT_EQ(step(5, 9.0F, 5.0F), std::pair(CacheReason::reused, CacheReason::reused));
+    unconditional.first = 9.0F;  // a step without a conditional forward
+    EXPECT_EQ(unconditional.run(cache, 6, 0, Branch::unconditional).reason, CacheReason::changed);
+  }
+}
+
 TEST(StepCache, SamplesOfABatchDecideEachForItself) {
   StepCache cache(first_block(0.1F));
   std::vector<Model> samples(3);
@@ -533,8 +559,8 @@ TEST(StepCacheConfig, NamesFilesAndText) {
   EXPECT_EQ(std::get<FirstBlockCache>(config.method).threshold_high, 0.05F);
   EXPECT_EQ(std::get<FirstBlockCache>(config.method).threshold_low, 0.20F);
   EXPECT_EQ(to_json(config),
-            R"({"method":"first_block","threshold_high":0.05,"threshold_low":0.2,"accumulate":false,"max_consecutive_skips":3,)"
-            R"("warm_up_steps":1,"min_steps":9})");
+            R"({"method":"first_block","threshold_high":0.05,"threshold_low":0.2,"accumulate":false,"follow_conditional":true,)"
+            R"("max_consecutive_skips":3,"warm_up_steps":1,"min_steps":9})");
   for (
       const char* text :
       {R"({"method":"off"})", R"({"method":"first_block","threshold_low":0.1,"accumulate":true,"min_steps":0})",
