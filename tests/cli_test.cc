@@ -74,6 +74,7 @@ TEST_F(CliHelp, GenerateNamesEveryFlag) {
                            "--steps",
                            "--guidance-scale",
                            "--guidance-scale-2",
+                           "--guidance-until",
                            "--flow-shift",
                            "--solver",
                            "--sigma-mode",
