@@ -64,39 +64,12 @@ TEST_F(CliHelp, VersionAndHelpGoToStdout) {
 
 TEST_F(CliHelp, GenerateNamesEveryFlag) {
   const std::string help = winnow({"generate", "--help"}).out;
-  for (const char* flag : {"--model",
-                           "-p,--prompt",
-                           "-n,--negative-prompt",
-                           "-W,--width",
-                           "-H,--height",
-                           "--frames",
-                           "--fps",
-                           "--steps",
-                           "--guidance-scale",
-                           "--guidance-scale-2",
-                           "--guidance-until",
-                           "--flow-shift",
-                           "--solver",
-                           "--sigma-mode",
-                           "--boundary-ratio",
-                           "-s,--seed",
-                           "--attention",
-                           "--cache",
-                           "--plan",
-                           "--plan-blocks",
-                           "--device",
-                           "--threads",
-                           "--latents",
-                           "--prompt-embeds",
-                           "-o,--output",
-                           "--compare",
-                           "--report",
-                           "--dry-run",
-                           "--dtype",
-                           "--repeat",
-                           "--save-latents",
-                           "--sheet",
-                           "Examples:"}) {
+  for (const char* flag :
+       {"--model",          "-p,--prompt",      "-n,--negative-prompt", "-W,--width",       "-H,--height",  "--frames",      "--fps",
+        "--steps",          "--guidance-scale", "--guidance-scale-2",   "--guidance-until", "--flow-shift", "--solver",      "--sigma-mode",
+        "--boundary-ratio", "-s,--seed",        "--attention",          "--cache",          "--plan",       "--plan-blocks", "--device",
+        "--threads",        "--latents",        "--prompt-embeds",      "-o,--output",      "--compare",    "--report",      "--dry-run",
+        "--dtype",          "--repeat",         "--save-latents",       "--sheet",          "Examples:"}) {
     EXPECT_THAT(help, HasSubstr(flag));
   }
 }
