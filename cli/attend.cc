@@ -1,11 +1,13 @@
 // winnow attend: one attention call on captured q, k, v: error, density, recall, time.
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -30,15 +32,18 @@ namespace {
 constexpr const char* kFooter =
     R"(Tensors are [S,H,D] or [B,S,H,D] in f32, f16 or bf16. Errors are those of the output rows against f64 attention;
 "dense" is dense attention on the same executor. Times are medians in milliseconds; speed-up includes planning. Gates are ignored.
+With --device cuda the inputs (bf16 or f16, D 64 or 128) are copied to the GPU, whose own clock gives the kernel's and dense's times;
+the CPU makes the plan, and the speed-up is the kernel's alone.
 
 Examples:
   winnow attend --qkv qkv_low_layer5.safetensors --method mean_pool
   winnow attend --qkv qkv.safetensors --prefix layer5. --method '{"method":"skip_softmax","threshold":1e-3}' --json out.json
   winnow attend --qkv qkv.safetensors --grid 21x30x52 --method window
+  winnow attend --qkv qkv.safetensors --device cuda --method '{"method":"mean_pool","cdf":0.8}'
   winnow attend --qkv qkv.safetensors --keys query,key,value --method '{"method":"oracle","density":0.25}' --save-plan plan.safetensors)";
 
 struct AttendFlags {
-  std::string qkv, prefix, grid, method = "mean_pool", plan, plan_blocks, json, save_plan;
+  std::string qkv, prefix, grid, method = "mean_pool", plan, plan_blocks, device = "cpu", json, save_plan;
   std::vector<std::string> keys;
   int rows = 256, repeat = 20, threads = 0;
   bool no_recall = false;
@@ -82,11 +87,24 @@ void check_grid(const report::Capture& capture, const AttentionConfig& config) {
                             " (winnow capture writes it) or in --grid, found none");
 }
 
+// Of --device: unset for the CPU.
+std::optional<int> gpu_of(const std::string& device) {
+  if (device == "cpu") return {};
+  if (device == "cuda") return 0;
+  int gpu = 0;
+  const char* const end = device.data() + device.size();
+  if (device.starts_with("cuda:")) {
+    const auto [stop, error] = std::from_chars(device.data() + 5, end, gpu);
+    if (error == std::errc() && stop == end && gpu >= 0) return gpu;
+  }
+  throw Error("attend", "device: expected cpu, cuda or cuda:N, got " + device);
+}
+
 void print_errors(const char* name, const report::CallErrors& errors) {
   std::printf("%-14s rel-L1 %.3e   rel-L2 %.3e   cosine %.6f\n", name, errors.rel_l1, errors.rel_l2, errors.cosine);
 }
 
-void print_result(const AttentionConfig& config, const report::CallMeasurement& m) {
+void print_result(const AttentionConfig& config, const report::CallMeasurement& m, bool on_gpu) {
   std::printf("%-14s %s\n", "method", to_json(config).c_str());
   std::printf("%-14s %s\n", "executor", m.executor.c_str());
   std::printf("%-14s %.4f", "density", m.density);
@@ -98,6 +116,11 @@ void print_result(const AttentionConfig& config, const report::CallMeasurement& 
   if (m.mass_recall) std::printf("%-14s mass %.4f", "recall", *m.mass_recall);
   if (m.set_recall) std::printf("   set %.4f", *m.set_recall);
   if (m.mass_recall) std::printf("\n");
+  if (on_gpu) {
+    std::printf("%-14s kernel %.3f ms   dense %.3f ms   speed-up %.2fx   plan, by the CPU, %.3f ms   median of %d\n", "time",
+                1e3 * m.kernel_seconds, 1e3 * m.dense_seconds, m.kernel_speedup(), 1e3 * m.plan_seconds, m.repeat);
+    return;
+  }
   std::printf("%-14s kernel %.3f ms + plan %.3f ms (%.1f%% of dense) = %.3f ms   dense %.3f ms   speed-up %.2fx   median of %d\n", "time",
               1e3 * m.kernel_seconds, 1e3 * m.plan_seconds, 100.0 * m.plan_share(), 1e3 * m.total_seconds(), 1e3 * m.dense_seconds,
               m.speedup(), m.repeat);
@@ -120,6 +143,7 @@ std::string result_json(const AttendFlags& flags, const AttentionConfig& config,
   json["method"] = config.method_name();
   json["setting"] = to_json(config);
   json["executor"] = m.executor;
+  json["device"] = flags.device;
   json["threads"] = num_threads();
   json["density"] = m.density;
   if (std::holds_alternative<CosineGate>(config.method)) json["gated_share"] = m.gated_share();
@@ -134,6 +158,7 @@ std::string result_json(const AttendFlags& flags, const AttentionConfig& config,
   json["plan_share"] = m.plan_share();
   json["total_seconds"] = m.total_seconds();
   json["dense_seconds"] = m.dense_seconds;
+  json["kernel_speedup"] = m.kernel_speedup();
   json["speedup"] = m.speedup();
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
@@ -153,6 +178,9 @@ void attend_command(const AttendFlags& flags) {
     config.method = plan_setting(flags.plan, flags.plan_blocks);
     config.validate();
   }
+  report::CallOptions options;
+  options.gpu = gpu_of(flags.device);
+  if (options.gpu) report::check_gpu(*options.gpu);  // before anything slow
   FileNames names("attend");
   names.read(flags.qkv, "--qkv");
   names.read(flags.plan, "--plan");
@@ -165,7 +193,6 @@ void attend_command(const AttendFlags& flags) {
   set_grid(capture, flags.grid);
   check_grid(capture, config);
   const AttentionInputs call = capture.inputs();
-  report::CallOptions options;
   options.repeat = flags.repeat;
   options.recall = !flags.no_recall;
   options.progress = [](const ProgressEvent&) { return interrupt_signal() == 0; };
@@ -173,7 +200,7 @@ void attend_command(const AttendFlags& flags) {
   if (!flags.save_plan.empty()) save_plan(flags.save_plan, config, call);
   if (!flags.json.empty()) write_text_file("attend", flags.json, result_json(flags, config, call.q, call.k, measurement));
   std::printf("%-14s %s: q %s  k %s\n", "input", flags.qkv.c_str(), call.q.describe().c_str(), call.k.describe().c_str());
-  print_result(config, measurement);
+  print_result(config, measurement, options.gpu.has_value());
 }
 
 }  // namespace
@@ -192,6 +219,9 @@ void add_attend(CLI::App& app, Action& action) {
                             ->capture_default_str()
                             ->type_name("NAME|FILE|JSON");
   add_plan_flags(*command, method, flags->plan, flags->plan_blocks, method->get_group());
+  command->add_option("--device", flags->device, "Where to run: cpu, cuda, or cuda:N for another GPU than the first")
+      ->capture_default_str()
+      ->type_name("PLACE");
   command->add_option("--rows", flags->rows, "Query rows compared with the f64 reference")
       ->check(at_least_one())
       ->capture_default_str()

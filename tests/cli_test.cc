@@ -23,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -481,6 +482,16 @@ TEST_F(CliAttendSmall, SaysWhatTheGateForced) {
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("forced dense 1.0000"));
   EXPECT_EQ(nlohmann::json::parse(tests::read_file(path("a.json"))).at("gated_share"), 1.0);
+}
+
+TEST_F(CliAttendSmall, NamesWhatAGpuNeeds) {
+  const std::string file = write_qkv({"q", "k", "v"});
+  const tests::Finished unknown = winnow({"attend", "--qkv", file, "--device", "cuda:x"});
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("device: expected cpu, cuda or cuda:N, got cuda:x"));
+  const tests::Finished absent = winnow({"attend", "--qkv", file, "--device", "cuda:1000"});
+  EXPECT_EQ(absent.code, 1);
+  EXPECT_THAT(absent.err, AnyOf(HasSubstr("needs a build with WINNOW_CUDA=ON"), HasSubstr("cuda:1000 has no executor")));
 }
 
 TEST_F(CliAttendSmall, FindsTheTensors) {

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <vector>
 
+#include "report/call_runner.h"
+#include "run/methods.h"
 #include "winnow/attend.h"
 #include "winnow/error.h"
 #include "winnow/workspace.h"
@@ -64,40 +66,37 @@ AttentionConfig always_sparse(AttentionConfig config) {
 class Measurement {
  public:
   Measurement(const AttentionInputs& call, const ExactRows& exact, const AttentionConfig& config, const CallOptions& options)
-      : call_(call), exact_(exact), options_(options), session_(always_sparse(config)), dense_session_(dense_like(config)) {
+      : call_(call), exact_(exact), config_(always_sparse(config)), options_(options) {
     check_ranks(call);
     if (options.repeat < 0) throw Error("attend", "repeat: expected at least 0, got " + std::to_string(options.repeat));
-    context_.grid = call.context.grid;
-    out_ = Tensor(DType::f32, call.q.shape.data(), 4);
-    dense_out_ = Tensor(DType::f32, call.q.shape.data(), 4);
+    AttentionConfig dense;
+    dense.executor = config.executor;
+    if (options.gpu) {
+      const std::shared_ptr<GpuCall> there = on_gpu(call, *options.gpu);
+      setting_ = gpu_runner(there, config_, ws_);
+      dense_ = gpu_runner(there, dense, ws_);
+    } else {
+      setting_ = cpu_runner(call, config_, ws_);
+      dense_ = cpu_runner(call, dense, ws_);
+    }
   }
 
   CallMeasurement run() {
     CallMeasurement result;
-    const CallReport first = attend(session_, out_);  // also checks everything, before anything slow
-    attend(dense_session_, dense_out_);
+    const CallRun first = setting_->run();  // also checks everything, before anything slow
+    dense_->run();
     result.executor = first.executor;
     result.density = first.density;
     result.selected = first.selected;
     result.rows = exact_.out.view().size(1);
-    result.errors = errors_of(every_nth_row(out_, exact_.step, result.rows), exact_.out);
-    result.dense_errors = errors_of(every_nth_row(dense_out_, exact_.step, result.rows), exact_.out);
+    result.errors = errors_of(every_nth_row(setting_->out(), exact_.step, result.rows), exact_.out);
+    result.dense_errors = errors_of(every_nth_row(dense_->out(), exact_.step, result.rows), exact_.out);
     if (options_.recall) measure_recall(result);
     if (options_.repeat > 0) time(result);
     return result;
   }
 
  private:
-  static AttentionConfig dense_like(const AttentionConfig& config) {
-    AttentionConfig dense;
-    dense.executor = config.executor;
-    return dense;
-  }
-
-  CallReport attend(AttentionSession& session, const TensorView& out, const AttendOptions& options = {}) {
-    return session.attend(context_, call_.q, call_.k, call_.v, out, ws_, options);
-  }
-
   void tell(std::string_view stage, int step) const {
     ProgressEvent event;
     event.stage = stage;
@@ -109,22 +108,19 @@ class Measurement {
   void measure_recall(CallMeasurement& result) {
     tell("recall", 0);
     const Workspace::Scope scope(ws_);
-    if (const std::optional<TilePlan> plan = plan_of(call_, session_.config(), ws_)) {
+    if (const std::optional<TilePlan> plan = plan_of(call_, config_, ws_)) {
       const Recall recall = plan_recall(*plan, call_.q, call_.k, PlanSpec{}.scale, ws_);
       result.mass_recall = recall.mass;
       result.set_recall = recall.set;
-    } else if (!std::holds_alternative<Dense>(session_.config().method)) {
+    } else if (!std::holds_alternative<Dense>(config_.method)) {
       result.mass_recall = mass_by_row_sums();
     }
   }
 
   // exp(LSE of what was computed - LSE of everything) is the softmax mass of what was computed.
   double mass_by_row_sums() {
-    const std::int64_t shape[] = {call_.q.size(0), call_.q.size(2), call_.q.size(1)};
-    const Tensor lse(DType::f32, shape, 3);
-    const Tensor dense_lse(DType::f32, shape, 3);
-    attend(session_, out_, {.stats = {.lse = lse}});
-    attend(dense_session_, dense_out_, {.stats = {.lse = dense_lse}});
+    const TensorView lse = setting_->lse();
+    const TensorView dense_lse = dense_->lse();
     double sum = 0.0;
     std::int64_t rows = 0;
     for (std::int64_t i = 0; i < lse.numel(); ++i) {
@@ -141,8 +137,8 @@ class Measurement {
     const auto start = Clock::now();
     for (int r = 0; r < options_.repeat && (r < 3 || seconds_since(start) < options_.max_seconds); ++r) {
       tell("timing", r);
-      const CallReport sparse = attend(session_, out_);
-      const CallReport dense = attend(dense_session_, dense_out_);
+      const CallRun sparse = setting_->run();
+      const CallRun dense = dense_->run();
       plan_seconds.push_back(sparse.plan_seconds);
       kernel_seconds.push_back(sparse.attend_seconds);
       dense_seconds.push_back(dense.plan_seconds + dense.attend_seconds);
@@ -155,11 +151,10 @@ class Measurement {
 
   const AttentionInputs& call_;
   const ExactRows& exact_;
+  const AttentionConfig config_;
   const CallOptions& options_;
-  StepContext context_;
-  AttentionSession session_, dense_session_;
-  Tensor out_, dense_out_;
   Workspace ws_;
+  std::unique_ptr<CallRunner> setting_, dense_;
 };
 
 }  // namespace
@@ -195,11 +190,15 @@ double density_of(const AttentionInputs& call, const AttentionConfig& config, Wo
   return AttentionSession(always_sparse(config)).attend(context, call.q, call.k, call.v, out, ws).density;
 }
 
-std::optional<TilePlan> plan_of(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws) {
+std::optional<TilePlan> plan_of(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws, SelectReport* report) {
   if (!selects_tiles(config.method)) return {};
   StepContext context;  // gates are ignored
   context.grid = call.context.grid;
-  return make_plan(call.q, call.k, plan_spec(config, context, call.q, call.k), config.method, ws);
+  PlanSpec spec = plan_spec(config, context, call.q, call.k);
+  spec.report = report;
+  const std::optional<HeadBudgets> budgets = load_budgets(config.method);
+  if (budgets) spec.keep = budgets->of_layer(context.layer, call.q.size(2));
+  return make_plan(call.q, call.k, spec, config.method, ws);
 }
 
 }  // namespace winnow::report

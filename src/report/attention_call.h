@@ -32,6 +32,7 @@ struct CallOptions {
   int repeat = 20;            // timed calls of the method and of dense each, interleaved; the median counts. 0: no timing
   double max_seconds = 20.0;  // stops repeating after this long, but not before three calls
   bool recall = true;         // costs one dense pass in f32
+  std::optional<int> gpu;     // runs on this one, of those that winnow::gpus() lists, and not on the CPU
   Progress progress;          // stages "recall", "timing"
 };
 
@@ -46,7 +47,7 @@ struct CallMeasurement {
   std::optional<double> mass_recall;
   std::optional<double> set_recall;  // unset for methods that keep no plan of their own: dense, skip_softmax
   int repeat = 0;                    // timed calls
-  double plan_seconds = 0.0;         // medians
+  double plan_seconds = 0.0;         // medians; plans are made by the CPU, and copied to a GPU within this time
   double kernel_seconds = 0.0;
   double dense_seconds = 0.0;  // dense call, its (trivial) plan included
   // Of the candidate tiles, those that CosineGate forced dense.
@@ -65,10 +66,13 @@ struct CallMeasurement {
 CallMeasurement measure_call(const AttentionInputs& call, const ExactRows& exact, const AttentionConfig& config,
                              const CallOptions& options);
 
+// Throws Error, naming what is missing, if this build or machine cannot run attention on that GPU.
+void check_gpu(int gpu);
+
 // The share of the call that the setting computes. Throws Error.
 double density_of(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws);
 
 // The plan that the setting makes for these inputs; unset for dense and skip_softmax. Memory belongs to the plan or to `ws`.
-std::optional<TilePlan> plan_of(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws);
+std::optional<TilePlan> plan_of(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws, SelectReport* report = nullptr);
 
 }  // namespace winnow::report

@@ -59,6 +59,22 @@ Cells cells_of(const Method& method, const PlanGeometry& geometry) {
       method);
 }
 
+std::optional<HeadBudgets> load_budgets(const Method& method) {
+  return std::visit(
+      []<class Options>(const Options& options) -> std::optional<HeadBudgets> {
+        if constexpr (requires { options.budgets; }) {
+          if (!options.budgets.empty()) return load_head_budgets(options.budgets);
+        }
+        return std::nullopt;
+      },
+      method);
+}
+
+double skip_softmax_share(std::int64_t granules_tested, std::int64_t granules_skipped) {
+  if (granules_tested == 0) return 1.0;
+  return 1.0 - 0.5 * static_cast<double>(granules_skipped) / static_cast<double>(granules_tested);
+}
+
 TilePlan make_plan(const TensorView& q, const TensorView& k, const PlanSpec& spec, const Method& method, Workspace& ws) {
   return std::visit(
       [&]<class Options>(const Options& options) {

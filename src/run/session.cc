@@ -11,6 +11,7 @@
 #include "exec/registry.h"
 #include "run/break_even.h"
 #include "run/layouts.h"
+#include "run/methods.h"
 #include "run/signal_keep.h"
 #include "run/skip_target.h"
 #include "run/static_plan.h"
@@ -46,24 +47,6 @@ void check_executor(const AttentionConfig& config) {
 bool asks_for_dense(const Method& method) {
   const auto* skip = std::get_if<SkipSoftmax>(&method);
   return std::holds_alternative<Dense>(method) || (skip != nullptr && skip->threshold == 0.0F);
-}
-
-// Share of attention's work done on the tiles that were visited: QK always, softmax and PV unless skipped.
-double skip_softmax_share(const AttendResult& result) {
-  if (result.granules_tested == 0) return 1.0;
-  return 1.0 - 0.5 * static_cast<double>(result.granules_skipped) / static_cast<double>(result.granules_tested);
-}
-
-// The file of budgets per head that the method names, if any. Throws Error if it cannot be read.
-std::optional<HeadBudgets> load_budgets(const Method& method) {
-  return std::visit(
-      []<class Options>(const Options& options) -> std::optional<HeadBudgets> {
-        if constexpr (requires { options.budgets; }) {
-          if (!options.budgets.empty()) return load_head_budgets(options.budgets);
-        }
-        return std::nullopt;
-      },
-      method);
 }
 
 std::int64_t longest(std::span<const std::int64_t> documents) {
@@ -261,7 +244,7 @@ CallReport AttentionSession::attend(const StepContext& context, const TensorView
   const auto attended = Clock::now();
 
   report.pairs = plan->geometry().pairs();
-  report.density = plan->density() * skip_softmax_share(result);
+  report.density = plan->density() * skip_softmax_share(result.granules_tested, result.granules_skipped);
   report.plan_seconds = seconds_between(start, planned);
   report.attend_seconds = seconds_between(planned, attended);
   report.executor = result.executor;

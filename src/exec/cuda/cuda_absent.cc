@@ -1,5 +1,6 @@
 // Stands in for the executors of GPUs in builds without CUDA.
 #include "exec/cuda/executors.h"
+#include "exec/cuda/measure.h"
 #include "winnow/cuda.h"
 #include "winnow/error.h"
 
@@ -24,5 +25,11 @@ DeviceWorkspace::DeviceWorkspace(int device_index, std::size_t) : device_index_(
 DevicePlan::DevicePlan(const TilePlan&, DeviceWorkspace&, void*) { refuse(); }
 std::size_t DevicePlan::bytes(const TilePlan&) { refuse(); }
 std::size_t attend_workspace_bytes(const DevicePlan&, const TensorView&, const TensorView&) { refuse(); }
+
+namespace cuda {
+void copy_to_device(void*, const void*, std::size_t, int) { refuse(); }
+void copy_to_host(void*, const void*, std::size_t, int) { refuse(); }
+double seconds_of(const std::function<void()>&, int) { refuse(); }
+}  // namespace cuda
 
 }  // namespace winnow
