@@ -30,7 +30,7 @@ every prompt; --resume goes on from there.
 
 Examples:
   winnow calibrate skip-softmax --model models/winnow-tiny -p "a small green star bouncing over a noisy grey background"
-  winnow calibrate skip-softmax --model DIR --prompts prompts.txt --num-steps 40 -o skip-softmax.json)";
+  winnow calibrate skip-softmax --model DIR --prompts prompts.txt --steps 40 -o skip-softmax.json)";
 
 struct CalibrateFlags {
   GenerateFlags run;
@@ -100,7 +100,7 @@ void add_calibrate(CLI::App& app, Action& action) {
       ->type_name("NAME")
       ->group("Output");
   add_clip_flags(*command, flags->run);
-  add_sampling_flags(*command, flags->run, "--num-steps");
+  add_sampling_flags(*command, flags->run, "--steps,--num-steps");
   add_model_flag(*command, flags->run)->required();
   add_machine_flags(*command, flags->run);
   command->footer(kFooter);

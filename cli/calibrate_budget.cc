@@ -111,7 +111,7 @@ void add_calibrate_budget(CLI::App& calibrate, Action& action) {
       ->type_name("FILE")
       ->group("Output");
   add_clip_flags(*command, flags->run);
-  add_sampling_flags(*command, flags->run, "--num-steps");
+  add_sampling_flags(*command, flags->run, "--steps,--num-steps");
   add_model_flag(*command, flags->run);
   command->add_option("--captures", flags->captures, "Folder with captures (winnow capture), instead of --model")
       ->type_name("DIR")

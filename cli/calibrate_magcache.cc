@@ -71,7 +71,7 @@ void add_calibrate_magcache(CLI::App& calibrate, Action& action) {
   add_runs_flags(*command, flags->prompts, flags->resume);
   command->add_option("-o,--output", flags->output, "Calibration file")->required()->type_name("FILE")->group("Output");
   add_clip_flags(*command, flags->run);
-  add_sampling_flags(*command, flags->run, "--num-steps");
+  add_sampling_flags(*command, flags->run, "--steps,--num-steps");
   add_model_flag(*command, flags->run)->required();
   add_machine_flags(*command, flags->run);
   command->footer(kFooter);

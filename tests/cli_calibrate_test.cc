@@ -74,8 +74,8 @@ TEST_F(CliCalibrate, BadInput) {
 class CliCalibrateBudget : public tests::Cli {
  protected:
   tests::Finished calibrate(std::vector<std::string> more) const {
-    std::vector<std::string> words = {"calibrate", "budget", "--model",  tests::kModel, "-W",          "96",
-                                      "-H",        "96",     "--frames", "9",           "--num-steps", "6"};
+    std::vector<std::string> words = {"calibrate", "budget", "--model",  tests::kModel, "-W",      "96",
+                                      "-H",        "96",     "--frames", "9",           "--steps", "6"};
     words.insert(words.end(), more.begin(), more.end());
     return winnow(words);
   }
