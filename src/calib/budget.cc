@@ -69,8 +69,7 @@ void BudgetCalibration::save(const std::string& path) const {
 BudgetCalibration BudgetCalibration::load(const std::string& path) {
   const nlohmann::json document = parse_json(read_text_file(path, kOperation), path, kOperation);
   JsonFields fields(document, kOperation, path);
-  if (fields.text("format") != kFormat) fields.fail("format", kFormat, fields.value("format"));
-  fields.integer("version", 1, 1);
+  fields.check_format(kFormat);
   BudgetCalibration calibration;
   calibration.model = fields.text("model");
   calibration.tokens = fields.integer("tokens", 1, std::int64_t{1} << 40U);

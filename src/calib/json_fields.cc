@@ -52,6 +52,11 @@ std::vector<std::string> JsonFields::keys() const {
   return names;
 }
 
+void JsonFields::check_format(const std::string& format) {
+  if (text("format") != format) fail("format", format, value("format"));
+  integer("version", 1, 1);
+}
+
 void JsonFields::finish() const {
   for (const std::string& key : keys()) {
     if (!known_.contains(key)) throw Error(operation_, name_ + ": unknown key \"" + key + "\"");

@@ -22,6 +22,8 @@ class JsonFields {
   std::string text(const char* key);
   const nlohmann::json& value(const char* key);
   JsonFields object(const char* key);
+  // "format" is this, and "version" 1.
+  void check_format(const std::string& format);
   // Throws Error at a field that was not asked for.
   void finish() const;
   [[noreturn]] void fail(const std::string& key, const std::string& expected, const nlohmann::json& found) const;

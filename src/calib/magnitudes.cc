@@ -56,8 +56,7 @@ void MagnitudeCalibration::save(const std::string& path) const {
 MagnitudeCalibration MagnitudeCalibration::load(const std::string& path) {
   const nlohmann::json document = parse_json(read_text_file(path, kOperation), path, kOperation);
   JsonFields fields(document, kOperation, path);
-  if (fields.text("format") != kFormat) fields.fail("format", kFormat, fields.value("format"));
-  fields.integer("version", 1, 1);
+  fields.check_format(kFormat);
   MagnitudeCalibration calibration;
   calibration.model = fields.text("model");
   calibration.tokens = fields.integer("tokens", 1, std::int64_t{1} << 40U);

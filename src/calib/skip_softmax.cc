@@ -42,8 +42,7 @@ SkipCalibration::Expert read_expert(JsonFields fields) {
 SkipCalibration read_winnow(const nlohmann::json& json, const std::string& name) {
   JsonFields fields(json, kOperation, name);
   SkipCalibration calibration;
-  if (fields.text("format") != kFormat) fields.fail("format", kFormat, json.at("format"));
-  fields.integer("version", 1, 1);
+  fields.check_format(kFormat);
   calibration.model = fields.text("model");
   calibration.tokens = fields.integer("tokens", 1, std::int64_t{1} << 40);
   JsonFields executor = fields.object("executor");
