@@ -56,7 +56,7 @@ struct TensorView {
   }
 };
 
-// Owns contiguous, 64-byte aligned, zero-initialised CPU memory. Move-only.
+// Owns contiguous, 64-byte aligned, zero-initialised CPU memory; from 1 MiB on whole huge pages. Move-only.
 class Tensor {
  public:
   Tensor() = default;
@@ -75,10 +75,7 @@ class Tensor {
   }
 
  private:
-  struct Free {
-    void operator()(std::byte* p) const;
-  };
-  std::unique_ptr<std::byte[], Free> storage_;
+  std::unique_ptr<std::byte[], void (*)(std::byte*)> storage_{nullptr, nullptr};
   TensorView view_;
 };
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <new>
 
+#include "core/huge_pages.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -123,15 +124,25 @@ TensorView TensorView::strided(void* data, DType dtype, const std::int64_t* shap
   return view;
 }
 
-void Tensor::Free::operator()(std::byte* p) const { ::operator delete[](p, std::align_val_t{kAlignment}); }
+namespace {
+template <std::size_t kAlign>
+void free_aligned(std::byte* p) {
+  ::operator delete[](p, std::align_val_t{kAlign});
+}
+}  // namespace
 
 Tensor::Tensor(DType dtype, const std::int64_t* shape, int rank) : view_(static_cast<void*>(nullptr), dtype, shape, rank) {
   const std::size_t bytes = std::max<std::size_t>(this->bytes(), 1);
+  const bool huge = bytes >= kHugePage / 2;
+  const std::size_t alignment = huge ? kHugePage : kAlignment;
+  const std::size_t size = huge ? (bytes + kHugePage - 1) / kHugePage * kHugePage : bytes;
   try {
-    storage_.reset(static_cast<std::byte*>(::operator new[](bytes, std::align_val_t{kAlignment})));
+    storage_ = {static_cast<std::byte*>(::operator new[](size, std::align_val_t{alignment})),
+                huge ? free_aligned<kHugePage> : free_aligned<kAlignment>};
   } catch (const std::bad_alloc&) {
     throw Error("tensor", "out of memory: " + view_.describe() + " needs " + std::to_string(bytes) + " bytes");
   }
+  if (huge) prefer_huge_pages(storage_.get(), size);
   std::memset(storage_.get(), 0, bytes);
   view_.data = storage_.get();
 }

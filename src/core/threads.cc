@@ -1,5 +1,6 @@
 #include "core/threads.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <exception>
@@ -39,6 +40,7 @@ class Pool {
     {
       const std::lock_guard lock(mutex_);
       n_ = n;
+      chunk_ = std::clamp<std::int64_t>(n / (size() * kGrabs), 1, kLargestChunk);
       body_ = body;
       context_ = context;
       next_.store(0, std::memory_order_relaxed);
@@ -54,6 +56,11 @@ class Pool {
   }
 
  private:
+  // Tasks are taken in chunks, so that short ones do not wait for the shared counter: a worker comes back for more at least
+  // kGrabs times, which keeps the wait at the end short.
+  static constexpr std::int64_t kGrabs = 64;
+  static constexpr std::int64_t kLargestChunk = 16;
+
   void join() {
     {
       const std::lock_guard lock(mutex_);
@@ -65,10 +72,10 @@ class Pool {
   void take(int worker) {
     inside_parallel_region = true;
     for (;;) {
-      const std::int64_t i = next_.fetch_add(1, std::memory_order_relaxed);
-      if (i >= n_) break;
+      const std::int64_t begin = next_.fetch_add(chunk_, std::memory_order_relaxed);
+      if (begin >= n_) break;
       try {
-        body_(context_, i, worker);
+        for (std::int64_t i = begin; i < std::min(begin + chunk_, n_); ++i) body_(context_, i, worker);
       } catch (...) {
         const std::lock_guard lock(mutex_);
         if (!error_) error_ = std::current_exception();
@@ -100,7 +107,7 @@ class Pool {
   std::condition_variable wake_, done_;
   std::vector<std::thread> threads_;
   std::atomic<std::int64_t> next_{0};
-  std::int64_t n_ = 0;
+  std::int64_t n_ = 0, chunk_ = 1;
   void (*body_)(void*, std::int64_t, int) = nullptr;
   void* context_ = nullptr;
   std::exception_ptr error_;

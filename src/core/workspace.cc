@@ -1,21 +1,16 @@
 #include "winnow/workspace.h"
 
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
-
 #include <algorithm>
 #include <cstdlib>
 #include <string>
 
+#include "core/huge_pages.h"
 #include "winnow/error.h"
 
 namespace winnow {
 
 namespace {
 constexpr std::size_t kAlignment = 64;  // a cache line, and the widest vector
-// Blocks are whole huge pages: packed keys and values of one head take more 4 KB pages than a core's TLB holds.
-constexpr std::size_t kHugePage = 2U << 20U;
 
 std::size_t align_up(std::size_t bytes, std::size_t alignment) {
   const std::size_t aligned = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
@@ -26,9 +21,7 @@ std::size_t align_up(std::size_t bytes, std::size_t alignment) {
 std::byte* take(std::size_t bytes, int) {
   void* const block = std::aligned_alloc(kHugePage, bytes);
   if (block == nullptr) throw Error("workspace", "out of memory: asked the system for " + std::to_string(bytes) + " bytes");
-#ifdef MADV_HUGEPAGE
-  madvise(block, bytes, MADV_HUGEPAGE);  // a hint: it may fail
-#endif
+  prefer_huge_pages(block, bytes);
   return static_cast<std::byte*>(block);
 }
 void give_back(std::byte* p, int) { std::free(p); }
@@ -41,7 +34,7 @@ Workspace::Workspace(const Source& source, std::size_t initial_bytes) : source_(
 }
 
 void Workspace::add_block(std::size_t bytes) {
-  const std::size_t size = align_up(bytes, kHugePage);
+  const std::size_t size = align_up(bytes, kHugePage);  // packed keys and values of one head are more 4 KB pages than a TLB holds
   blocks_.push_back(Block{std::unique_ptr<std::byte[], Free>(source_.take(size, source_.place), Free{source_}), size, 0});
   ++system_allocations_;
 }

@@ -81,6 +81,7 @@ struct LinearContext::Impl {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   std::vector<dnnl::stream> streams;  // one per worker
   std::map<Key, std::unique_ptr<Matmul>> matmuls;
+  Workspace weight_memory;  // of all layers, side by side in huge pages
   bool emulate_bf16 = false;
   double seconds = 0.0;
 
@@ -160,7 +161,7 @@ namespace {
 // Copies `from` into the layout `to`.
 std::unique_ptr<dnnl::memory> relayout(LinearContext::Impl& context, dnnl::memory from, const dnnl::memory::desc& to) {
   const OneThread one;
-  auto memory = std::make_unique<dnnl::memory>(to, context.engine);
+  auto memory = std::make_unique<dnnl::memory>(to, context.engine, context.weight_memory.allocate_bytes(to.get_size()));
   context.grow(1);
   dnnl::reorder(from, *memory).execute(context.streams[0], from, *memory);
   context.streams[0].wait();

@@ -16,7 +16,7 @@ namespace winnow::dit {
 class Linear;
 class RowBlock;
 
-// Primitives, streams and buffers' descriptors, shared by all layers of an engine. One caller at a time.
+// Primitives, streams and weights of all layers of an engine, which it outlives. One caller at a time.
 class LinearContext {
  public:
   // emulate_bf16: f32 primitives on widened operands, as on processors without bf16 instructions.

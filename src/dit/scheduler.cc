@@ -121,9 +121,10 @@ UniPCCoefficients unipc_corrector(std::span<const double> sigmas, int step, int 
 Sampler::Sampler(const ScheduleOptions& options, std::size_t elements)
     : options_(options), schedule_(make_schedule(options)), sigmas_(schedule_.sigmas.begin(), schedule_.sigmas.end()) {
   if (options.solver == Solver::unipc) {
-    m0_.resize(elements);
-    sample_.resize(elements);
-    if (options.solver_order == 2) m1_.resize(elements);
+    const auto n = static_cast<std::int64_t>(elements);
+    m0_ = Tensor(DType::f32, {n});
+    sample_ = Tensor(DType::f32, {n});
+    if (options.solver_order == 2) m1_ = Tensor(DType::f32, {n});
   }
 }
 
@@ -163,9 +164,9 @@ void Sampler::step(int step, std::span<const float> velocity, std::span<float> l
   const bool c_two = correct && c.order == 2;
   const bool p_two = p.order == 2 && p.difference != 0.0;
   const bool keep = options_.solver_order == 2;
-  float* m0 = m0_.data();
-  float* m1 = m1_.data();
-  float* sample = sample_.data();
+  auto* m0 = m0_.as<float>();
+  auto* m1 = m1_.as<float>();
+  auto* sample = sample_.as<float>();
   parallel_for(blocks, [&](std::int64_t block, int) {
     const std::int64_t end = std::min(n, (block + 1) * kBlock);
     for (std::int64_t i = block * kBlock; i < end; ++i) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "winnow/engine.h"
+#include "winnow/tensor.h"
 
 namespace winnow::dit {
 
@@ -55,8 +56,8 @@ class Sampler {
 
   ScheduleOptions options_;
   Schedule schedule_;
-  std::vector<double> sigmas_;           // the schedule's f32 values
-  std::vector<float> m0_, m1_, sample_;  // UniPC: x0 of the last two steps, the sample before the last prediction
+  std::vector<double> sigmas_;  // the schedule's f32 values
+  Tensor m0_, m1_, sample_;     // UniPC, f32: x0 of the last two steps, the sample before the last prediction
 };
 
 }  // namespace winnow::dit

@@ -34,6 +34,9 @@ void sum_columns(const typename T::Raw* x, std::int64_t stride, const std::int32
   for (int i = 0; i < N; ++i) acc[i] = vec::zero();
   for (std::int64_t t = 0; t < tokens; ++t) {
     const typename T::Raw* row = x + row_of(rows, t) * stride;
+    constexpr std::int64_t kAhead = 16;  // tokens; past the end nothing happens
+    const auto* ahead = reinterpret_cast<const char*>(row + kAhead * stride);
+    for (int at = 0; at < N * L * static_cast<int>(sizeof(*row)); at += 64) __builtin_prefetch(ahead + at);
     for (int i = 0; i < N; ++i) acc[i] = vec::add(acc[i], T::load(row + i * L));
   }
   for (int i = 0; i < N; ++i) vec::store(out + i * L, acc[i]);
@@ -63,14 +66,14 @@ void sum_rows(const void* x, DType dtype, std::int64_t stride, const std::int32_
   return sum_rows_as<Bf16>(x, stride, rows, tokens, D, out);
 }
 
-// R rows by two vectors of columns.
+// R rows by two vectors of columns of a panel.
 template <int R>
-void score_block(const float* q, const float* kt, std::int64_t ld, std::int64_t D, float scale, const float* bias, float* out) {
+void score_block(const float* q, const float* k, std::int64_t ld, std::int64_t D, float scale, const float* bias, float* out) {
   V acc[R][2];
   for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = vec::zero();
   for (std::int64_t d = 0; d < D; ++d) {
-    const V k0 = vec::load(kt + d * ld);
-    const V k1 = vec::load(kt + d * ld + L);
+    const V k0 = vec::load(k + d * kScorePad);
+    const V k1 = vec::load(k + d * kScorePad + L);
 #pragma GCC unroll 8  // the accumulators stay in registers
     for (int r = 0; r < R; ++r) {
       const V x = vec::set(q[r * D + d]);
@@ -84,14 +87,15 @@ void score_block(const float* q, const float* kt, std::int64_t ld, std::int64_t 
   }
 }
 
-void scores(const float* q, std::int64_t rows, const float* kt, std::int64_t columns, std::int64_t ld, std::int64_t D, float scale,
+void scores(const float* q, std::int64_t rows, const float* k, std::int64_t columns, std::int64_t ld, std::int64_t D, float scale,
             const float* bias, float* out) {
   constexpr int kRows = L == 16 ? 8 : 4;  // two accumulators each: what the register file holds
   for (std::int64_t j = 0; j < columns; j += 2 * L) {
+    const float* const panel = k + j / kScorePad * kScorePad * D + j % kScorePad;
     std::int64_t r = 0;
-    for (; r + kRows <= rows; r += kRows) score_block<kRows>(q + r * D, kt + j, ld, D, scale, bias + j, out + r * ld + j);
-    for (; r + 4 <= rows; r += 4) score_block<4>(q + r * D, kt + j, ld, D, scale, bias + j, out + r * ld + j);
-    for (; r < rows; ++r) score_block<1>(q + r * D, kt + j, ld, D, scale, bias + j, out + r * ld + j);
+    for (; r + kRows <= rows; r += kRows) score_block<kRows>(q + r * D, panel, ld, D, scale, bias + j, out + r * ld + j);
+    for (; r + 4 <= rows; r += 4) score_block<4>(q + r * D, panel, ld, D, scale, bias + j, out + r * ld + j);
+    for (; r < rows; ++r) score_block<1>(q + r * D, panel, ld, D, scale, bias + j, out + r * ld + j);
   }
 }
 
@@ -137,6 +141,19 @@ float exp_sum(float* x, std::int64_t n, float shift) {
   return sum;
 }
 
+// The sum of interleaved partial sums, in pairs.
+float sum_of_partials(const V* acc) {
+  float partial[kPartials];
+  for (int i = 0; i < kPartials / vec::kLanes; ++i) vec::store(partial + i * L, acc[i]);
+  for (int half = kPartials / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) partial[i] += partial[i + half];
+  }
+  return partial[0];
+}
+
+// 1 / |x| from |x|^2; 0 for the zero vector.
+float inverse_length(float square) { return square == 0.0F ? 0.0F : 1.0F / __builtin_sqrtf(square); }
+
 // row[d] -= shift[d]; their sum of squares.
 float shifted_square(float* row, const float* shift, std::int64_t n) {
   constexpr int kVectors = kPartials / vec::kLanes;
@@ -149,16 +166,49 @@ float shifted_square(float* row, const float* shift, std::int64_t n) {
       acc[i] = vec::add(acc[i], vec::mul(x, x));
     }
   }
-  float partial[kPartials];
-  for (int i = 0; i < kVectors; ++i) vec::store(partial + i * L, acc[i]);
-  for (int half = kPartials / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) partial[i] += partial[i + half];
+  return sum_of_partials(acc);
+}
+
+// sum_directions for rows of N vectors, in registers.
+template <class T, int N>
+void sum_short_directions(const void* data, std::int64_t stride, const std::int32_t* rows, std::int64_t tokens, const float* shift,
+                          float* out) {
+  constexpr int kVectors = kPartials / vec::kLanes;
+  const auto* x = static_cast<const typename T::Raw*>(data);
+  V total[N];
+  for (int i = 0; i < N; ++i) total[i] = vec::zero();
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const typename T::Raw* from = x + row_of(rows, t) * stride;
+    V row[N];
+    V acc[kVectors];
+    for (int i = 0; i < kVectors; ++i) acc[i] = vec::zero();
+    for (int i = 0; i < N; ++i) {
+      row[i] = vec::sub(T::load(from + i * L), vec::load(shift + i * L));
+      acc[i % kVectors] = vec::add(acc[i % kVectors], vec::mul(row[i], row[i]));
+    }
+    const V s = vec::set(inverse_length(sum_of_partials(acc)));
+    for (int i = 0; i < N; ++i) total[i] = vec::add(total[i], vec::mul(row[i], s));
   }
-  return partial[0];
+  for (int i = 0; i < N; ++i) vec::store(out + i * L, total[i]);
+}
+
+// True if D is one of the head sizes that have their own code.
+template <class T>
+bool sum_directions_of(const void* x, std::int64_t stride, const std::int32_t* rows, std::int64_t tokens, std::int64_t D,
+                       const float* shift, float* out) {
+  if constexpr (L > 1) {
+    if (D == 64) sum_short_directions<T, 64 / L>(x, stride, rows, tokens, shift, out);
+    if (D == 128) sum_short_directions<T, 128 / L>(x, stride, rows, tokens, shift, out);
+    return D == 64 || D == 128;
+  }
+  return false;
 }
 
 void sum_directions(const void* x, DType dtype, std::int64_t stride, const std::int32_t* rows, std::int64_t tokens, std::int64_t D,
                     const float* shift, float* row, float* out) {
+  if (dtype == DType::f32 && sum_directions_of<F32>(x, stride, rows, tokens, D, shift, out)) return;
+  if (dtype == DType::f16 && sum_directions_of<F16>(x, stride, rows, tokens, D, shift, out)) return;
+  if (dtype == DType::bf16 && sum_directions_of<Bf16>(x, stride, rows, tokens, D, shift, out)) return;
   const std::int64_t n = (D + kPartials - 1) / kPartials * kPartials;
   const std::int64_t bytes = stride * (dtype == DType::f32 ? 4 : 2);
   for (std::int64_t d = 0; d < D; ++d) out[d] = 0.0F;
@@ -166,7 +216,7 @@ void sum_directions(const void* x, DType dtype, std::int64_t stride, const std::
     sum_rows(static_cast<const char*>(x) + row_of(rows, t) * bytes, dtype, stride, nullptr, 1, D, row);
     for (std::int64_t d = D; d < n; ++d) row[d] = shift[d];
     const float square = shifted_square(row, shift, n);
-    const float inverse = square == 0.0F ? 0.0F : 1.0F / __builtin_sqrtf(square);
+    const float inverse = inverse_length(square);
     const V s = vec::set(inverse);
     std::int64_t d = 0;
     for (; d + L <= D; d += L) vec::store(out + d, vec::add(vec::load(out + d), vec::mul(vec::load(row + d), s)));

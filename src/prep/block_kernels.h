@@ -9,9 +9,13 @@
 
 namespace winnow {
 
-// Row lengths of scores and their operands are padded to a multiple of this: two AVX-512 vectors.
+// Row lengths of scores are padded to a multiple of this: two AVX-512 vectors.
 inline constexpr std::int64_t kScorePad = 32;
 inline std::int64_t padded(std::int64_t n) { return (n + kScorePad - 1) / kScorePad * kScorePad; }
+// Where element d of column j lies in panels of kScorePad columns, [columns / kScorePad][D][kScorePad].
+inline std::int64_t in_panels(std::int64_t j, std::int64_t d, std::int64_t D) {
+  return j / kScorePad * kScorePad * D + d * kScorePad + j % kScorePad;
+}
 
 // The most terms of log_sum_exp: its logarithm is made for sums in [1, kMaxLogSumRows].
 inline constexpr std::int64_t kMaxLogSumRows = 256;
@@ -22,9 +26,9 @@ struct BlockKernels {
   // dtype f32, f16 or bf16; strides in elements.
   void (*sum_rows)(const void* x, DType dtype, std::int64_t stride, const std::int32_t* rows, std::int64_t tokens, std::int64_t D,
                    float* out);
-  // out[r][j] = scale * (sum over d of q[r][d] * kt[d][j]) + bias[j] for j < columns
-  // q [rows][D]   kt [D][ld]   bias [columns]   out [rows][ld]; columns is a multiple of kScorePad.
-  void (*scores)(const float* q, std::int64_t rows, const float* kt, std::int64_t columns, std::int64_t ld, std::int64_t D, float scale,
+  // out[r][j] = scale * (sum over d of q[r][d] * k[j][d]) + bias[j] for j < columns
+  // q [rows][D]   k in_panels()   bias [columns]   out [rows][ld]; columns is a multiple of kScorePad.
+  void (*scores)(const float* q, std::int64_t rows, const float* k, std::int64_t columns, std::int64_t ld, std::int64_t D, float scale,
                  const float* bias, float* out);
   // Largest of x[0..n), NaN ignored; n is a multiple of 16.
   float (*max)(const float* x, std::int64_t n);

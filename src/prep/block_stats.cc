@@ -12,14 +12,6 @@ namespace winnow {
 
 namespace {
 
-// Where the mean of a block goes, dimensions `d` elements apart.
-struct Steps {
-  std::int64_t head = 0;  // elements from one (batch, head) to the next
-  std::int64_t tile = 0;
-  std::int64_t cell = 0;
-  std::int64_t d = 0;
-};
-
 // The tokens of one block: tokens[0..count), or first, first + 1, ... if `tokens` is null.
 struct Block {
   std::int64_t first;
@@ -71,32 +63,40 @@ float* block_means(const TensorView& x, const Blocks& blocks, MeanLayout layout,
   const std::int64_t H = x.size(2);
   const std::int64_t D = x.size(3);
   const std::int64_t tiles = tiles_of(blocks, S);
-  const std::int64_t n = tiles * blocks.cells;
-  const bool columns = layout == MeanLayout::columns;
-  const std::int64_t ld = columns ? padded(tiles) : n;
-  const Steps to = columns ? Steps{D * blocks.cells * ld, 1, ld, blocks.cells * ld} : Steps{n * D, blocks.cells * D, D, 1};
-  auto* means = ws.allocate<float>(static_cast<std::size_t>(B * H * to.head));
+  const bool panels = layout == MeanLayout::panels;
+  const std::int64_t ld = panels ? padded(tiles) : tiles;
+  const std::int64_t per_head = blocks.cells * ld * D;
+  auto* means = ws.allocate<float>(static_cast<std::size_t>(B * H * per_head));
   const Workspace::Scope scratch(ws);
   auto* rows = ws.allocate<float>(static_cast<std::size_t>(num_threads() * D));
   const BlockKernels& kernels = block_kernels();
   const auto* data = static_cast<const std::byte*>(x.data);
   const auto bytes = static_cast<std::int64_t>(dtype_bytes(x.dtype));
 
-  // Heads vary fastest: neighbouring tasks read neighbouring memory of [B,S,H,D].
-  parallel_for(B * n * H, [&](std::int64_t task, int worker) {
+  // Heads vary fastest: neighbouring tasks read neighbouring memory of [B,S,H,D]. A task's tiles fill whole cache lines of a panel.
+  constexpr std::int64_t kTiles = 16;
+  const std::int64_t groups = (tiles + kTiles - 1) / kTiles;
+  parallel_for(B * groups * H, [&](std::int64_t task, int worker) {
     const std::int64_t h = task % H;
-    const std::int64_t g = task / H % n;
-    const std::int64_t b = task / H / n;
-    const Block block = block_of(blocks, S, b, g);
-    const std::byte* from = data + (b * x.stride(0) + block.first * x.stride(1) + h * x.stride(2)) * bytes;
+    const std::int64_t first = task / H % groups * kTiles;
+    const std::int64_t b = task / H / groups;
     float* row = rows + worker * D;
-    kernels.sum_rows(from, x.dtype, x.stride(1), block.tokens, block.count, D, row);
-    const auto count = static_cast<float>(std::max<std::int64_t>(block.count, 1));
-    float* out = means + (b * H + h) * to.head + g / blocks.cells * to.tile + g % blocks.cells * to.cell;
-    for (std::int64_t d = 0; d < D; ++d) out[d * to.d] = row[d] / count;
+    for (std::int64_t g = first * blocks.cells; g < std::min(first + kTiles, tiles) * blocks.cells; ++g) {
+      const Block block = block_of(blocks, S, b, g);
+      const std::byte* from = data + (b * x.stride(0) + block.first * x.stride(1) + h * x.stride(2)) * bytes;
+      kernels.sum_rows(from, x.dtype, x.stride(1), block.tokens, block.count, D, row);
+      const auto count = static_cast<float>(std::max<std::int64_t>(block.count, 1));
+      const std::int64_t column = g % blocks.cells * ld + g / blocks.cells;
+      float* out = means + (b * H + h) * per_head + (panels ? in_panels(column, 0, D) : g * D);
+      const std::int64_t step = panels ? kScorePad : 1;
+      for (std::int64_t d = 0; d < D; ++d) out[d * step] = row[d] / count;
+    }
   });
-  for (std::int64_t r = 0; columns && r < B * H * D * blocks.cells; ++r) {
-    std::fill(means + r * ld + tiles, means + (r + 1) * ld, 0.0F);
+  for (std::int64_t row = 0; row < B * H * blocks.cells && tiles < ld; ++row) {
+    for (std::int64_t d = 0; d < D; ++d) {
+      float* const last = means + row * ld * D + in_panels(tiles, d, D);
+      std::fill_n(last, ld - tiles, 0.0F);
+    }
   }
   return means;
 }

@@ -11,8 +11,9 @@ namespace winnow {
 
 class Workspace;
 
-// How means are laid out: [B,H,blocks,D], or [B,H,D,cells,padded(tiles)] with padding of 0: the cells of a tile lie under each other.
-enum class MeanLayout : std::uint8_t { rows, columns };
+// How means are laid out: [B,H,blocks,D], or per (batch, head) in_panels() of columns [cells, padded(tiles)] with padding of 0, which
+// scores are computed from.
+enum class MeanLayout : std::uint8_t { rows, panels };
 
 // How tokens are cut into blocks: tiles are runs of `tile` tokens, over those below the batch entry's length (`lengths`, or all if
 // empty), or those of a layout; each is cut into `cells` blocks of tile / cells tokens, of which the last ones may be short or empty.

@@ -64,24 +64,24 @@ TEST(BlockKernels, ScoresAreScaledDotProductsPlusBias) {
   constexpr std::int64_t kD = 20;
   const std::int64_t ld = padded(33);
   const std::vector<float> q = normal(kRows * kD, 2);
-  const std::vector<float> kt = normal(static_cast<std::size_t>(kD * ld), 3);
+  const std::vector<float> k = normal(static_cast<std::size_t>(kD * ld), 3);
   const std::vector<float> bias = normal(static_cast<std::size_t>(ld), 4);
   std::vector<float> expected(static_cast<std::size_t>(kRows * ld));
   for (std::int64_t r = 0; r < kRows; ++r) {
     for (std::int64_t j = 0; j < ld; ++j) {
       float dot = 0.0F;
       for (std::int64_t d = 0; d < kD; ++d) {
-        dot = std::fma(q[static_cast<std::size_t>(r * kD + d)], kt[static_cast<std::size_t>(d * ld + j)], dot);
+        dot = std::fma(q[static_cast<std::size_t>(r * kD + d)], k[static_cast<std::size_t>(in_panels(j, d, kD))], dot);
       }
       expected[static_cast<std::size_t>(r * ld + j)] = dot * 0.25F + bias[static_cast<std::size_t>(j)];
     }
   }
   for (const BlockKernels* kernels : available_block_kernels()) {
     std::vector<float> out(expected.size());
-    kernels->scores(q.data(), kRows, kt.data(), ld, ld, kD, 0.25F, bias.data(), out.data());
+    kernels->scores(q.data(), kRows, k.data(), ld, ld, kD, 0.25F, bias.data(), out.data());
     EXPECT_EQ(out, expected) << kernels->isa;
     std::vector<float> some(expected.size(), 7.0F);  // the second half of the columns alone
-    kernels->scores(q.data(), kRows, kt.data() + 32, ld - 32, ld, kD, 0.25F, bias.data() + 32, some.data() + 32);
+    kernels->scores(q.data(), kRows, k.data() + 32 * kD, ld - 32, ld, kD, 0.25F, bias.data() + 32, some.data() + 32);
     for (std::size_t i = 0; i < some.size(); ++i) {
       ASSERT_EQ(some[i], i % static_cast<std::size_t>(ld) < 32 ? 7.0F : expected[i]) << kernels->isa;
     }
@@ -197,20 +197,20 @@ TEST(BlockKernels, SumsOfDirectionsAreTheSameOnEveryIsa) {
   }
 }
 
-TEST(BlockMeans, CellsOfATileLieUnderEachOther) {
+TEST(BlockMeans, PanelsHoldTheSameMeans) {
   constexpr std::int64_t S = 150, H = 2, D = 8;
   const std::vector<float> data = normal(static_cast<std::size_t>(S * H * D), 5);
   const TensorView x(data.data(), DType::f32, {1, S, H, D});
   Workspace ws;
   const float* plain = block_means(x, {.tile = 16}, MeanLayout::rows, ws);  // 10 cells: 3 tiles of 4
-  const float* cells = block_means(x, {.tile = 64, .cells = 4}, MeanLayout::columns, ws);
+  const float* cells = block_means(x, {.tile = 64, .cells = 4}, MeanLayout::panels, ws);
   const std::int64_t ld = padded(3);
   for (std::int64_t h = 0; h < H; ++h) {
     for (std::int64_t d = 0; d < D; ++d) {
       for (std::int64_t c = 0; c < 4; ++c) {
         for (std::int64_t j = 0; j < ld; ++j) {
           const std::int64_t g = j * 4 + c;
-          EXPECT_EQ(cells[((h * D + d) * 4 + c) * ld + j], g < 10 ? plain[(h * 10 + g) * D + d] : 0.0F) << c << " " << j;
+          EXPECT_EQ(cells[h * 4 * ld * D + in_panels(c * ld + j, d, D)], g < 10 ? plain[(h * 10 + g) * D + d] : 0.0F) << c << " " << j;
         }
       }
     }
@@ -226,7 +226,7 @@ TEST(BlockMeans, RaggedLengthsStridesAndLayouts) {
   const std::int64_t lengths[] = {100, 70};
   Workspace ws;
   const float* rows = block_means(x, {.tile = 32, .lengths = lengths}, MeanLayout::rows, ws);
-  const float* columns = block_means(x, {.tile = 32, .lengths = lengths}, MeanLayout::columns, ws);
+  const float* panels = block_means(x, {.tile = 32, .lengths = lengths}, MeanLayout::panels, ws);
   const std::int64_t ld = padded(4);
   for (std::int64_t b = 0; b < B; ++b) {
     for (std::int64_t h = 0; h < H; ++h) {
@@ -238,10 +238,10 @@ TEST(BlockMeans, RaggedLengthsStridesAndLayouts) {
             sum += data[static_cast<std::size_t>(b * strides[0] + s * strides[1] + h * strides[2] + d)];
           const float expected = end > g * 32 ? sum / static_cast<float>(end - g * 32) : 0.0F;
           EXPECT_EQ(rows[((b * H + h) * 4 + g) * D + d], expected);
-          EXPECT_EQ(columns[((b * H + h) * D + d) * ld + g], expected);
+          EXPECT_EQ(panels[(b * H + h) * ld * D + in_panels(g, d, D)], expected);
         }
       }
-      for (std::int64_t d = 0; d < D; ++d) EXPECT_EQ(columns[((b * H + h) * D + d) * ld + 4], 0.0F);
+      for (std::int64_t d = 0; d < D; ++d) EXPECT_EQ(panels[(b * H + h) * ld * D + in_panels(4, d, D)], 0.0F);
     }
   }
 }

@@ -24,7 +24,7 @@ PooledScores::PooledScores(const TensorView& q, const TensorView& k, const PlanG
   Blocks queries = winnow::query_blocks(geometry, query_cells_);
   queries.widen = blocks.widen_short;
   q_means_ = block_means(q, queries, MeanLayout::rows, ws);
-  k_means_ = block_means(k, key_blocks(geometry, cells_), MeanLayout::columns, ws);
+  k_means_ = block_means(k, key_blocks(geometry, cells_), MeanLayout::panels, ws);
   bias_ = ws.allocate<float>(static_cast<std::size_t>(geometry.B * key_heads_ * row()));
   for (std::int64_t b = 0; b < geometry.B && key_heads_ > 0; ++b) {
     float* first = bias(b, 0);

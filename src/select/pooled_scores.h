@@ -35,7 +35,8 @@ class PooledScores {
     const float* const keys = key_head_means(b * key_heads_ + key_head(h));
     for (std::int64_t c = 0; c < cells_; ++c) {
       const std::int64_t at = c * tile_ld_ + tiles.begin;
-      kernels_.scores(q_mean(b, h, begin), end - begin, keys + at, tiles.size(), row(), D_, scale_, bias(b, key_head(h)) + at, out + at);
+      kernels_.scores(q_mean(b, h, begin), end - begin, keys + at * D_, tiles.size(), row(), D_, scale_, bias(b, key_head(h)) + at,
+                      out + at);
     }
   }
   std::int64_t ld() const { return tile_ld_; }
@@ -51,7 +52,7 @@ class PooledScores {
   float scale() const { return scale_; }
 
   float* q_mean(std::int64_t b, std::int64_t h, std::int64_t block) const { return q_means_ + ((b * H_ + h) * query_blocks_ + block) * D_; }
-  // [D, cells, ld] of key head b*Hk + head.
+  // Of key head b*Hk + head: in_panels() of its row() columns [cells, ld].
   const float* key_head_means(std::int64_t index) const { return k_means_ + index * D_ * row(); }
   // [cells, ld] of a key head, added to the scores.
   float* bias(std::int64_t b, std::int64_t head) const { return bias_ + (b * key_heads_ + head) * row(); }
@@ -68,7 +69,7 @@ class PooledScores {
   float scale_;
   const BlockKernels& kernels_;
   float* q_means_ = nullptr;        // [B,H,query blocks,D]
-  const float* k_means_ = nullptr;  // [B,Hk,D,cells,ld]
+  const float* k_means_ = nullptr;  // [B,Hk], in_panels()
   float* bias_ = nullptr;           // [B,Hk,cells,ld]
 };
 

@@ -20,6 +20,24 @@ std::uint32_t reverse_bits(std::uint32_t x) {
   return (x >> 16U) | (x << 16U);
 }
 
+constexpr unsigned kIndexBits = 30;
+
+// Bit-reversed indices below n, over ceil(log2 n) bits; its own inverse.
+class ReversedIndex {
+ public:
+  explicit ReversedIndex(std::int64_t n) : bits_(n <= 1 ? 0U : static_cast<unsigned>(std::bit_width(static_cast<std::uint32_t>(n - 1)))) {}
+  std::uint32_t operator()(std::uint32_t index) const { return bits_ == 0 ? 0U : reverse_bits(index) >> (32U - bits_); }
+
+ private:
+  unsigned bits_;
+};
+
+void keys_to_tiles(const RowRules& rules, std::span<std::uint64_t> keys) {
+  const ReversedIndex reversed(rules.candidates.size());
+  const auto begin = static_cast<std::uint64_t>(rules.candidates.begin);
+  for (std::uint64_t& key : keys) key = begin + reversed(static_cast<std::uint32_t>(key & ((1U << kIndexBits) - 1U)));
+}
+
 // Ascending for descending x. -0 counts as 0.
 std::uint32_t descending_key(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x + 0.0F);
@@ -59,26 +77,35 @@ RowRules row_rules(const PlanGeometry& geometry, std::int64_t b, std::int64_t qu
   return rules;
 }
 
-std::int64_t rank_tiles(std::span<const float> scores, const RowRules& rules, std::span<std::uint64_t> order) {
-  // One integer per tile: not forced (1 bit), descending score (32 bits), reversed index (30 bits: PlanGeometry allows 2^30).
-  constexpr unsigned kIndexBits = 30;
-  const auto begin = static_cast<std::uint32_t>(rules.candidates.begin);
-  const auto n = static_cast<std::uint32_t>(rules.candidates.size());
-  const unsigned bits = n <= 1 ? 0U : static_cast<unsigned>(std::bit_width(n - 1));
-  const auto reversed = [bits](std::uint32_t index) { return bits == 0 ? 0U : reverse_bits(index) >> (32U - bits); };
-  const std::span<std::uint64_t> keys = order.first(static_cast<std::size_t>(rules.candidates.size()));
+// One integer per tile: not forced (1 bit), descending score (32 bits), reversed index (30 bits: PlanGeometry allows 2^30).
+std::int64_t rank_keys(std::span<const float> scores, const RowRules& rules, std::span<std::uint64_t> keys) {
+  const ReversedIndex reversed(rules.candidates.size());
   std::int64_t forced = 0;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const auto tile = begin + static_cast<std::uint32_t>(i);
-    const bool finite = std::isfinite(scores[tile]);
+  for (std::int64_t i = 0; i < rules.candidates.size(); ++i) {
+    const std::int64_t tile = rules.candidates.begin + i;
+    const float score = scores[static_cast<std::size_t>(tile)];
+    const bool finite = std::isfinite(score);
     const bool first = !finite || rules.forced(tile);
     forced += first ? 1 : 0;
-    keys[i] = (std::uint64_t{first ? 0U : 1U} << 62U) | (std::uint64_t{descending_key(finite ? scores[tile] : 0.0F)} << kIndexBits) |
-              reversed(static_cast<std::uint32_t>(i));
+    keys[static_cast<std::size_t>(i)] = (std::uint64_t{first ? 0U : 1U} << 62U) |
+                                        (std::uint64_t{descending_key(finite ? score : 0.0F)} << kIndexBits) |
+                                        reversed(static_cast<std::uint32_t>(i));
   }
-  std::ranges::sort(keys);
-  for (std::uint64_t& key : keys) key = begin + reversed(static_cast<std::uint32_t>(key & ((1U << kIndexBits) - 1U)));
   return forced;
+}
+
+std::int64_t rank_tiles(std::span<const float> scores, const RowRules& rules, std::span<std::uint64_t> order) {
+  const std::span<std::uint64_t> keys = order.first(static_cast<std::size_t>(rules.candidates.size()));
+  const std::int64_t forced = rank_keys(scores, rules, keys);
+  std::ranges::sort(keys);
+  keys_to_tiles(rules, keys);
+  return forced;
+}
+
+void first_tiles(const RowRules& rules, std::int64_t count, std::span<std::uint64_t> keys) {
+  const std::span<std::uint64_t> all = keys.first(static_cast<std::size_t>(rules.candidates.size()));
+  std::ranges::nth_element(all, all.begin() + count);
+  keys_to_tiles(rules, all.first(static_cast<std::size_t>(count)));
 }
 
 std::int64_t count_for_mass(std::span<const float> mass, TileRange candidates, std::span<const std::uint64_t> order, std::int64_t forced,

@@ -28,6 +28,11 @@ RowRules row_rules(const PlanGeometry& geometry, std::int64_t b, std::int64_t qu
 // which favours neither end of the sequence. `order` has room for all candidates and receives tile indices. Returns how many are forced.
 std::int64_t rank_tiles(std::span<const float> scores, const RowRules& rules, std::span<std::uint64_t> order);
 
+// The two halves of rank_tiles(), for budgets that do not depend on scores: a sort key per candidate (how many are forced is
+// returned), and the tiles of the `count` smallest keys, in any order, at the front of `keys`.
+std::int64_t rank_keys(std::span<const float> scores, const RowRules& rules, std::span<std::uint64_t> keys);
+void first_tiles(const RowRules& rules, std::int64_t count, std::span<std::uint64_t> keys);
+
 // How many tiles of `order` to take so that their mass reaches cdf times the total over the candidates: at least the forced ones
 // and at least one; cdf >= 1 takes all. The total is a f32 sum in index order, the running sum one in the order taken.
 // Masses that are not finite count as 0.

@@ -29,27 +29,39 @@ RowChooser::RowChooser(const PlanGeometry& geometry, const PlanSpec& spec, const
 void RowChooser::choose(std::int64_t b, std::int64_t h, std::int64_t query_tile, std::span<const float> scores, int worker) {
   Scratch& scratch = scratch_[worker];
   const RowRules rules = row_rules(geometry_, b, query_tile, policy_.neighbors);
-  const std::int64_t forced = rank_tiles(scores, rules, {scratch.order, scores.size()});
+  const std::span<std::uint64_t> order(scratch.order, scores.size());
   const std::int64_t row = geometry_.row(b, h, query_tile);
-  const std::int64_t asked = count(row, h, scores, rules, forced, scratch);
-  const std::int64_t given = snap(asked, spec_.granularity, rules.candidates.size());
+  const std::int64_t n = rules.candidates.size();
+  std::int64_t asked = 0;
+  std::int64_t given = 0;
+  if (const std::optional<float> of = share(row, h)) {
+    asked = std::max(rank_keys(scores, rules, order), tiles_of_share(static_cast<double>(*of), n));
+    given = snap(asked, spec_.granularity, n);
+    first_tiles(rules, given, order);
+  } else {
+    asked = count(scores, rules, rank_tiles(scores, rules, order), scratch);
+    given = snap(asked, spec_.granularity, n);
+  }
   kept_.keep(row, {scratch.order, static_cast<std::size_t>(given)});
   scratch.candidates += rules.candidates.size();
   scratch.asked += asked;
   scratch.kept += given;
 }
 
-std::int64_t RowChooser::count(std::int64_t row, std::int64_t h, std::span<const float> scores, const RowRules& rules, std::int64_t forced,
-                               const Scratch& scratch) const {
-  const std::int64_t n = rules.candidates.size();
-  const std::span<const std::uint64_t> order(scratch.order, scores.size());
-  const auto by_share = [&](float share) { return std::max(forced, tiles_of_share(static_cast<double>(share), n)); };
+std::optional<float> RowChooser::share(std::int64_t row, std::int64_t h) const {
   if (!keep_.empty()) {
     const bool per_row = static_cast<std::int64_t>(keep_.size()) == geometry_.rows();
-    return by_share(keep_[static_cast<std::size_t>(per_row ? row : h)]);
+    return keep_[static_cast<std::size_t>(per_row ? row : h)];
   }
+  if (policy_.budget.kind == Budget::Kind::share) return policy_.budget.value;
+  return std::nullopt;
+}
+
+std::int64_t RowChooser::count(std::span<const float> scores, const RowRules& rules, std::int64_t forced, const Scratch& scratch) const {
+  const std::int64_t n = rules.candidates.size();
+  const std::span<const std::uint64_t> order(scratch.order, scores.size());
   switch (policy_.budget.kind) {
-    case Budget::Kind::share: return by_share(policy_.budget.value);
+    case Budget::Kind::share: break;  // needs no order
     case Budget::Kind::mass: return count_for_mass(scores, rules.candidates, order, forced, policy_.budget.value);
     case Budget::Kind::log_mass: return count_for_log_mass(scores, rules, forced, scratch);
     case Budget::Kind::threshold: {

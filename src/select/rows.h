@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -60,8 +61,8 @@ class RowChooser {
     std::int64_t asked = 0;
     std::int64_t kept = 0;
   };
-  std::int64_t count(std::int64_t row, std::int64_t h, std::span<const float> scores, const RowRules& rules, std::int64_t forced,
-                     const Scratch& scratch) const;
+  std::optional<float> share(std::int64_t row, std::int64_t h) const;  // if the row's budget is one
+  std::int64_t count(std::span<const float> scores, const RowRules& rules, std::int64_t forced, const Scratch& scratch) const;
   std::int64_t count_for_log_mass(std::span<const float> scores, const RowRules& rules, std::int64_t forced, const Scratch& scratch) const;
 
   const PlanGeometry& geometry_;

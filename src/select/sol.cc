@@ -73,13 +73,17 @@ class SolScores {
     const std::int64_t D = pooled_.D();
     const std::int64_t n = geometry_.B * pooled_.key_heads() * documents_;
     auto* variances = ws.allocate<float>(static_cast<std::size_t>(n * D));
-    parallel_for(n, [&](std::int64_t i, int) {
+    const Workspace::Scope scratch(ws);
+    auto* const columns = ws.allocate<float>(static_cast<std::size_t>(num_threads() * pooled_.ld()));
+    parallel_for(n, [&](std::int64_t i, int worker) {
       const std::int64_t head = i / documents_;  // b*Hk + key head
       const TileRange tiles = geometry_.key_layout ? geometry_.key_layout->document_tiles(i % documents_)
                                                    : TileRange{0, geometry_.key_tiles(head / pooled_.key_heads())};
+      const float* const means = pooled_.key_head_means(head);
+      float* const row = columns + worker * pooled_.ld();
       for (std::int64_t d = 0; d < D; ++d) {
-        const float* means = pooled_.key_head_means(head) + d * pooled_.ld() + tiles.begin;
-        variances[i * D + d] = moments({means, static_cast<std::size_t>(tiles.size())}).variance;
+        for (std::int64_t j = tiles.begin; j < tiles.end; ++j) row[j - tiles.begin] = means[in_panels(j, d, D)];
+        variances[i * D + d] = moments({row, static_cast<std::size_t>(tiles.size())}).variance;
       }
     });
     return variances;

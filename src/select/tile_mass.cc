@@ -66,7 +66,7 @@ void TileMass::transpose_keys(std::int64_t b, std::int64_t key_head) {
     const std::int64_t keys = geometry_.tile_keys(b, tile);
     for (std::int64_t s = 0; s < keys; ++s) {
       load_row(k_, b, token_at(geometry_.key_tokens(), first + s), key_head, row);
-      for (std::int64_t d = 0; d < D_; ++d) to[d * tile_ld_ + s] = row[d];
+      for (std::int64_t d = 0; d < D_; ++d) to[in_panels(s, d, D_)] = row[d];
     }
   });
 }

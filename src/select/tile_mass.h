@@ -35,7 +35,7 @@ class TileMass {
   const BlockKernels& kernels_;
   const std::int64_t D_;
   const std::int64_t tile_ld_;  // padded(tile_k)
-  float* keys_ = nullptr;       // [Gk, D, tile_ld]: one key head, every tile transposed
+  float* keys_ = nullptr;       // [Gk] tiles of one key head, in_panels() of tile_ld columns
   std::int64_t loaded_ = -1;    // b*Hk + key head of keys_
   float* zeros_ = nullptr;      // [tile_ld]
   float* mass_ = nullptr;       // [Gq, Gk]
