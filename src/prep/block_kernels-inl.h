@@ -142,9 +142,7 @@ float exp_sum(float* x, std::int64_t n, float shift) {
 }
 
 // The sum of interleaved partial sums, in pairs.
-float sum_of_partials(const V* acc) {
-  float partial[kPartials];
-  for (int i = 0; i < kPartials / vec::kLanes; ++i) vec::store(partial + i * L, acc[i]);
+float sum_in_pairs(float* partial) {
   for (int half = kPartials / 2; half > 0; half /= 2) {
     for (int i = 0; i < half; ++i) partial[i] += partial[i + half];
   }
@@ -166,7 +164,9 @@ float shifted_square(float* row, const float* shift, std::int64_t n) {
       acc[i] = vec::add(acc[i], vec::mul(x, x));
     }
   }
-  return sum_of_partials(acc);
+  float partial[kPartials];
+  for (int i = 0; i < kVectors; ++i) vec::store(partial + i * L, acc[i]);
+  return sum_in_pairs(partial);
 }
 
 // sum_directions for rows of N vectors, in registers.
@@ -186,7 +186,9 @@ void sum_short_directions(const void* data, std::int64_t stride, const std::int3
       row[i] = vec::sub(T::load(from + i * L), vec::load(shift + i * L));
       acc[i % kVectors] = vec::add(acc[i % kVectors], vec::mul(row[i], row[i]));
     }
-    const V s = vec::set(inverse_length(sum_of_partials(acc)));
+    float partial[kPartials];
+    for (int i = 0; i < kVectors; ++i) vec::store(partial + i * L, acc[i]);
+    const V s = vec::set(inverse_length(sum_in_pairs(partial)));
     for (int i = 0; i < N; ++i) total[i] = vec::add(total[i], vec::mul(row[i], s));
   }
   for (int i = 0; i < N; ++i) vec::store(out + i * L, total[i]);
