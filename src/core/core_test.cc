@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/huge_pages.h"
 #include "core/line_fit.h"
 #include "core/numeric.h"
 #include "core/random.h"
@@ -89,6 +91,18 @@ TEST(TensorView, GoesThroughDlpack) {
   EXPECT_THROW(from_dlpack(dl), Error);
 }
 
+TEST(Tensor, LargeOnesAreWholeHugePagesOfZeros) {
+  const auto address = [](const Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.view().data); };
+  const Tensor small(DType::u8, {1000});
+  EXPECT_EQ(address(small) % 64, 0U);
+  for (const std::int64_t bytes : {std::int64_t{1} << 20U, std::int64_t{3} << 20U, (std::int64_t{4} << 20U) + 1}) {
+    const Tensor large(DType::u8, {bytes});
+    EXPECT_EQ(address(large) % kHugePage, 0U);
+    const auto* p = large.as<std::uint8_t>();
+    EXPECT_EQ(std::count(p, p + bytes, 0), bytes);
+  }
+}
+
 TEST(Workspace, SecondPassTakesNothingFromTheSystem) {
   Workspace ws;
   const auto pass = [&] {
@@ -127,13 +141,15 @@ TEST(Threads, EveryIndexRunsOnce) {
   for (const int n : {1, 2, 3}) {
     set_num_threads(n);
     EXPECT_EQ(num_threads(), n);
-    std::vector<std::atomic<int>> hits(1000);
-    parallel_for(1000, [&](std::int64_t i, int worker) {
-      EXPECT_LT(worker, n);
-      ++hits[static_cast<std::size_t>(i)];
-      parallel_for(2, [&](std::int64_t, int inner) { EXPECT_EQ(inner, 0); });
-    });
-    for (const auto& h : hits) EXPECT_EQ(h.load(), 1);
+    for (const std::int64_t tasks : {1, 127, 1000, 5003}) {  // taken one by one, in fives, in sixteens; the last ones are fewer
+      std::vector<std::atomic<int>> hits(static_cast<std::size_t>(tasks));
+      parallel_for(tasks, [&](std::int64_t i, int worker) {
+        EXPECT_LT(worker, n);
+        ++hits[static_cast<std::size_t>(i)];
+        parallel_for(2, [&](std::int64_t, int inner) { EXPECT_EQ(inner, 0); });
+      });
+      for (const auto& h : hits) EXPECT_EQ(h.load(), 1);
+    }
   }
   set_num_threads(0);
 }
@@ -151,7 +167,6 @@ TEST(Threads, FirstExceptionComesBack) {
   set_num_threads(0);
 }
 
-// Known answers: Random123's kat_vectors for philox4x32-10.
 TEST(Threads, RefusalOfTheSystemIsAnError) {
   pthread_attr_t usual;
   pthread_attr_t huge;
@@ -174,6 +189,7 @@ TEST(Threads, RefusalOfTheSystemIsAnError) {
   set_num_threads(0);
 }
 
+// Known answers: Random123's kat_vectors for philox4x32-10.
 TEST(Random, PhiloxMatchesKnownAnswers) {
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (std::array<std::uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
