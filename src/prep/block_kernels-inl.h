@@ -34,9 +34,11 @@ void sum_columns(const typename T::Raw* x, std::int64_t stride, const std::int32
   for (int i = 0; i < N; ++i) acc[i] = vec::zero();
   for (std::int64_t t = 0; t < tokens; ++t) {
     const typename T::Raw* row = x + row_of(rows, t) * stride;
-    constexpr std::int64_t kAhead = 16;  // tokens; past the end nothing happens
-    const auto* ahead = reinterpret_cast<const char*>(row + kAhead * stride);
-    for (int at = 0; at < N * L * static_cast<int>(sizeof(*row)); at += 64) __builtin_prefetch(ahead + at);
+    if (rows == nullptr) {
+      constexpr std::int64_t kAhead = 16;  // tokens, so also those of the next block; past the end nothing happens
+      const auto* ahead = reinterpret_cast<const char*>(row + kAhead * stride);
+      for (int at = 0; at < N * L * static_cast<int>(sizeof(*row)); at += 64) __builtin_prefetch(ahead + at);
+    }
     for (int i = 0; i < N; ++i) acc[i] = vec::add(acc[i], T::load(row + i * L));
   }
   for (int i = 0; i < N; ++i) vec::store(out + i * L, acc[i]);
