@@ -178,12 +178,14 @@ void attend_command(const AttendFlags& flags) {
     config.method = plan_setting(flags.plan, flags.plan_blocks);
     config.validate();
   }
+  if (config.budget) throw Error("attend", "budget: expected none, because 1/l of earlier calls is not known for a single one");
   report::CallOptions options;
   options.gpu = gpu_of(flags.device);
   if (options.gpu) report::check_gpu(*options.gpu);  // before anything slow
   FileNames names("attend");
   names.read(flags.qkv, "--qkv");
   names.read(flags.plan, "--plan");
+  if (flags.plan.empty()) names.read_if_file(flags.method, "--method");
   names.write(flags.json, "--json");
   names.write(flags.save_plan, "--save-plan");
   if (!flags.json.empty()) check_writable("attend", flags.json);

@@ -66,6 +66,8 @@ void calibrate_skip_softmax(CalibrateFlags flags) {
     std::error_code ignored;  // check_writable() tells
     fs::create_directory(own.parent_path(), ignored);
   }
+  FileNames names = files_read(flags.run, flags.prompts);
+  names.write(output, "--output");
   check_writable("calibrate", output);
   if (flags.run.threads != 0) set_num_threads(flags.run.threads);
   const report::Unfinished unfinished =

@@ -50,6 +50,10 @@ void check_flags(const BudgetFlags& flags) {
   const bool has_prompt = !flags.run.prompt.empty() || !flags.prompts.empty() || !flags.run.prompt_embeds.empty();
   if (flags.captures.empty() && !has_prompt) throw CLI::RequiredError("--prompt, --prompts or --prompt-embeds");
   check_device(flags.run);
+  FileNames names = files_read(flags.run, flags.prompts);
+  names.write(flags.output, "--output");
+  names.write(flags.run.report, "--report");
+  names.write(flags.plot, "--plot");
   check_writable("calibrate", flags.output);
   if (!flags.run.report.empty()) check_writable("calibrate", flags.run.report);
   if (!flags.plot.empty()) {
@@ -90,12 +94,12 @@ void add_calibrate_budget(CLI::App& calibrate, Action& action) {
   add_runs_flags(*command, flags->prompts, flags->resume);
   const std::string group = "Fit";
   command->add_option("--error", flags->options.error, "Largest rel-L1 of a head's output")
-      ->check(CLI::Range(1e-6, 1.0).description(""))
+      ->check(in_range(1e-6, 1.0))
       ->capture_default_str()
       ->type_name("X")
       ->group(group);
   command->add_option("--overshoot", flags->options.overshoot, "Share of the points that may be promised more sparsity than they have")
-      ->check(CLI::Range(0.0, 1.0).description(""))
+      ->check(in_range(0.0, 1.0))
       ->capture_default_str()
       ->type_name("X")
       ->group(group);

@@ -43,6 +43,8 @@ void calibrate_magcache(const MagcacheFlags& flags) {
     throw CLI::RequiredError("--prompt, --prompts or --prompt-embeds");
   }
   check_device(flags.run);
+  FileNames names = files_read(flags.run, flags.prompts);
+  names.write(flags.output, "--output");
   check_writable("calibrate", flags.output);
   const GenerateOptions options = generate_options(flags.run);
   const std::vector<std::string> prompts = prompts_of(flags.run, flags.prompts);

@@ -164,12 +164,12 @@ void add_compare(CLI::App& app, Action& action) {
   command->add_option("--settings", flags->settings, "JSON file with methods, their knobs, and densities")->type_name("FILE")->group(group);
   command->add_option("--densities", flags->densities, "To set knobs for, instead of the file's")
       ->delimiter(',')
-      ->check(CLI::Range(1e-6, 1.0).description(""))
+      ->check(in_range(1e-6, 1.0))
       ->type_name("X,X,...")
       ->group(group);
   command->add_option("--video-densities", flags->video_densities, "Those of them at which videos are made, instead of the file's")
       ->delimiter(',')
-      ->check(CLI::Range(1e-6, 1.0).description(""))
+      ->check(in_range(1e-6, 1.0))
       ->type_name("X,X,...")
       ->group(group);
   group = "On captures";

@@ -24,6 +24,11 @@ void FileNames::read(const std::string& path, const std::string& flag) {
   if (!path.empty()) uses_.try_emplace(resolved(path), Use{flag, false});
 }
 
+void FileNames::read_if_file(const std::string& value, const std::string& flag) {
+  std::error_code none;
+  if (fs::is_regular_file(value, none)) read(value, flag);
+}
+
 void FileNames::write(const std::string& path, const std::string& flag) {
   if (path.empty()) return;
   const auto [at, fresh] = uses_.try_emplace(resolved(path), Use{flag, true});

@@ -13,6 +13,8 @@ class FileNames {
 
   // An empty path stands for no file. `flag` says where the path comes from.
   void read(const std::string& path, const std::string& flag);
+  // The value of a flag that takes a file among other things: a name, or JSON text.
+  void read_if_file(const std::string& value, const std::string& flag);
   // Throws Error if the same file is read or written by another flag.
   void write(const std::string& path, const std::string& flag);
 

@@ -116,13 +116,13 @@ namespace {
 
 void add_sparsity_flags(CLI::App& command, GenerateFlags& flags) {
   const std::string group = "Attention";
-  CLI::Option* attention =
-      command
-          .add_option("--attention", flags.attention,
-                      "Self-attention: a method's name (dense, mean_pool, skip_softmax, oracle), a JSON file, or JSON text")
-          ->capture_default_str()
-          ->type_name("NAME|FILE|JSON")
-          ->group(group);
+  CLI::Option* attention = command
+                               .add_option("--attention", flags.attention,
+                                           "Self-attention: a method's name (dense, mean_pool, subblock, sol, window, cosine_gate, "
+                                           "skip_softmax), a JSON file, or JSON text")
+                               ->capture_default_str()
+                               ->type_name("NAME|FILE|JSON")
+                               ->group(group);
   add_plan_flags(command, attention, flags.plan, flags.plan_blocks, group);
   command
       .add_option("--cache", flags.cache,
@@ -302,6 +302,9 @@ void check_outputs(const GenerateFlags& flags, const std::vector<report::Setting
   names.read(flags.latents, "--latents");
   names.read(flags.prompt_embeds, "--prompt-embeds");
   names.read(flags.plan, "--plan");
+  names.read_if_file(flags.attention, "--attention");
+  names.read_if_file(flags.cache, "--cache");
+  for (const std::string& other : flags.compare) names.read_if_file(other, "--compare");
   if (!flags.output.empty()) {
     for (std::size_t i = 0; i < settings.size(); ++i) {
       const std::string path = video_path(flags, settings, i);

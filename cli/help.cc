@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <sstream>
 
+#include "core/text.h"
+
 namespace winnow::cli {
 
 namespace {
@@ -57,6 +59,14 @@ std::string HelpFormatter::make_group(std::string group, bool is_positional, std
 
 CLI::Validator one_of(const std::vector<std::string>& values) { return silent(CLI::IsMember(values)); }
 CLI::Validator in_range(int low, int high) { return silent(CLI::Range(low, high)); }
+CLI::Validator in_range(double low, double high) {  // CLI::Range takes NaN
+  const auto check = [low, high](std::string& text) {
+    double value = 0.0;
+    if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return std::string();
+    return "expected a number from " + short_number(low) + " to " + short_number(high) + ", got " + text;
+  };
+  return silent(CLI::Validator(check, ""));
+}
 CLI::Validator not_empty() {
   return silent(
       CLI::Validator([](std::string& text) { return text.empty() ? std::string("expected a number, got nothing") : std::string(); }, ""));

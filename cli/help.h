@@ -17,6 +17,7 @@ class HelpFormatter : public CLI::Formatter {
 // Checks whose allowed values are already told by the option's value name.
 CLI::Validator one_of(const std::vector<std::string>& values);
 CLI::Validator in_range(int low, int high);
+CLI::Validator in_range(double low, double high);
 CLI::Validator at_least_one();
 // CLI11 reads an empty word as the number 0.
 CLI::Validator not_empty();

@@ -44,6 +44,14 @@ std::vector<std::string> prompts_of(const GenerateFlags& flags, const std::strin
   return file.empty() ? std::vector{flags.prompt} : report::read_prompts(file, "calibrate");
 }
 
+FileNames files_read(const GenerateFlags& flags, const std::string& prompts) {
+  FileNames names("calibrate");
+  names.read(prompts, "--prompts");
+  names.read(flags.prompt_embeds, "--prompt-embeds");
+  names.read(flags.latents, "--latents");
+  return names;
+}
+
 report::Unfinished unfinished_work(const GenerateFlags& flags, const GenerateOptions& options, const std::vector<std::string>& prompts,
                                    const std::string& output, bool resume, const nlohmann::json& more) {
   const std::string path = output + ".unfinished";

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/file_names.h"
 #include "cli/generate_flags.h"
 #include "cli/terminal.h"
 #include "report/unfinished.h"
@@ -34,6 +35,8 @@ class ModelRuns {
 void add_runs_flags(CLI::App& command, std::string& prompts, bool& resume);
 // Of --prompt, or of the file of --prompts. Throws Error.
 std::vector<std::string> prompts_of(const GenerateFlags& flags, const std::string& file);
+// What a calibration reads; `prompts` is a file or empty.
+FileNames files_read(const GenerateFlags& flags, const std::string& prompts);
 // The file beside `output`; says what is taken over from it. `more` is what decides the numbers besides the runs.
 report::Unfinished unfinished_work(const GenerateFlags& flags, const GenerateOptions& options, const std::vector<std::string>& prompts,
                                    const std::string& output, bool resume, const nlohmann::json& more);

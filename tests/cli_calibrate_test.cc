@@ -115,6 +115,9 @@ TEST_F(CliCalibrateBudget, BadInput) {
   expect_refused(winnow({"calibrate", "budget", "-p", "x", "-o", path("b.json")}), 2, "--captures");
   expect_refused(calibrate({"-p", "x", "-o", path("no/such/folder/b.json")}), 1, "no/such/folder");
   expect_refused(calibrate({"-p", "x", "-o", path("b.json"), "--error", "2"}), 2, "--error");
+  expect_refused(calibrate({"-p", "x", "-o", path("b.json"), "--error", "nan"}), 2, "expected a number from 1e-06 to 1, got nan");
+  expect_refused(calibrate({"-p", "x", "-o", path("b.json"), "--report", path("b.json")}), 1,
+                 "is written both as --output and as --report");
 }
 
 class CliCalibrateMagcache : public tests::Cli {
@@ -151,6 +154,10 @@ TEST_F(CliCalibrateMagcache, BadInput) {
   expect_refused(calibrate({"-p", "x", "-o", path("no/such/folder/m.json")}), 1, "no/such/folder");
   const nlohmann::json setting = {{"method", "magcache"}, {"calibration", path("none.json")}};
   expect_refused(winnow({"generate", "--model", tests::kModel, "-p", "x", "--cache", setting.dump(), "-o", path("a.y4m")}), 1, "none.json");
+  std::ofstream(path("prompts.txt")) << "a red ball\n";
+  const tests::Finished over = calibrate({"--prompts", path("prompts.txt"), "-o", path("prompts.txt")});
+  EXPECT_EQ(over.code, 1);
+  EXPECT_THAT(over.err, HasSubstr("is read as --prompts and written as --output"));
 }
 
 }  // namespace

@@ -142,6 +142,7 @@ TEST_F(CliCompare, WrongUsage) {
   expect_refused(winnow({"compare", "--captures", "c"}), 2, "--methods or --settings");
   expect_refused(winnow({"compare", "--model", tests::kModel, "--methods", "mean_pool"}), 2, "--prompts");
   expect_refused(winnow({"compare", "--captures", "c", "--methods", "mean_pool", "--densities", "0"}), 2, "--densities");
+  expect_refused(winnow({"compare", "--captures", "c", "--methods", "mean_pool", "--densities", "nan"}), 2, "--densities");
 }
 
 TEST_F(CliCompare, BadInputs) {
@@ -156,6 +157,8 @@ TEST_F(CliCompare, BadInputs) {
   EXPECT_THAT(compare({captures, "--methods", "mean_pool", "mean_pool"}), HasSubstr("have the same label"));
   EXPECT_THAT(compare({captures, "--methods", "mean_pool", R"({"method":"mean_pool"})"}), HasSubstr("have the same setting"));
   EXPECT_THAT(compare({captures, "--settings", write_text("s.json", "{}")}), HasSubstr("expected a list of methods"));
+  EXPECT_THAT(compare({captures, "--settings", write_text("s.json", R"({"methods":[{"label":"floor","attention":{"method":"sol"}}]})")}),
+              HasSubstr("label: expected another name"));
   EXPECT_THAT(error_of(videos(write_text("p.txt", "\n# none\n"), {"--methods", "mean_pool", "-o", path("out")})), HasSubstr("found none"));
   EXPECT_THAT(error_of(videos(path("no.txt"), {"--methods", "mean_pool", "-o", path("out")})), HasSubstr("no.txt"));
   write_captures(321);

@@ -286,6 +286,10 @@ TEST_F(CliErrors, OutputsAreCheckedBeforeTheRun) {
   expect_refused(winnow(with({"-o", path("a.png"), "--sheet", path("./a.png")})), 1, "is written both");
   expect_refused(winnow(with({"--latents", path("l"), "--save-latents", path("./l")})), 1, "is read as --latents and written as");
   expect_refused(winnow(with({"-o", path("a.y4m")})), 1, "no-model");
+  std::ofstream(path("s.json")) << R"({"method":"mean_pool"})";
+  const tests::Finished over = winnow(with({"-o", path("a.y4m"), "--attention", path("s.json"), "--report", path("s.json")}));
+  EXPECT_EQ(over.code, 1);
+  EXPECT_THAT(over.err, HasSubstr("is read as --attention and written as --report"));
 }
 
 TEST_F(CliErrors, AbsentFfmpegIsFoundOutBeforeTheRun) {
@@ -527,6 +531,25 @@ TEST_F(CliAttendSmall, NoFileIsWrittenTwiceOrOverTheInput) {
   const tests::Finished over = winnow({"attend", "--qkv", file, "--save-plan", path("link")});
   EXPECT_EQ(over.code, 1);
   EXPECT_THAT(over.err, HasSubstr("is read as --qkv and written as --save-plan"));
+  std::ofstream(path("s.json")) << R"({"method":"mean_pool"})";
+  const tests::Finished setting = winnow({"attend", "--qkv", file, "--method", path("s.json"), "--json", path("s.json")});
+  EXPECT_EQ(setting.code, 1);
+  EXPECT_THAT(setting.err, HasSubstr("is read as --method and written as --json"));
+}
+
+// What a session would do differently from the call that is measured.
+TEST_F(CliAttendSmall, RefusesWhatOneCallCannotShow) {
+  const tests::Finished budget =
+      winnow({"attend", "--qkv", write_qkv({"q", "k", "v"}), "--method", R"({"method":"subblock","budget":{}})"});
+  EXPECT_EQ(budget.code, 1);
+  EXPECT_THAT(budget.err, HasSubstr("budget: expected none"));
+  const Tensor q(DType::f32, {200, 2, 16});
+  const Tensor k(DType::f32, {300, 2, 16});
+  write_safetensors(path("cross.safetensors"), std::vector<NamedTensor>{{"q", q}, {"k", k}, {"v", k}});
+  const tests::Finished cross = winnow({"attend", "--qkv", path("cross.safetensors"), "--method", "mean_pool"});
+  EXPECT_EQ(cross.code, 1);
+  EXPECT_THAT(cross.err, HasSubstr("expected as many queries as keys for mean_pool"));
+  EXPECT_EQ(winnow({"attend", "--qkv", path("cross.safetensors"), "--method", "dense", "--repeat", "1"}).code, 0);
 }
 
 TEST_F(CliAttendSmall, ReportHasNoNulls) {

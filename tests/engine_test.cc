@@ -120,6 +120,7 @@ TEST(Engine, RefusesOptionsBeforeAnyWork) {
   EXPECT_THAT(with([](O& o) { o.flow_shift = 0.0; }), HasSubstr("flow_shift"));
   EXPECT_THAT(with([&](O& o) { o.flow_shift = nan; }), HasSubstr("flow_shift"));
   EXPECT_THAT(with([](O& o) { o.width = 100; }), HasSubstr("width: expected a positive multiple of 8, got 100"));
+  EXPECT_THAT(with([](O& o) { o.width = 1 << 21; }), HasSubstr("width: expected at most 1048576, got 2097152"));
   EXPECT_THAT(with([](O& o) { o.height = -8; }), HasSubstr("height"));
   EXPECT_THAT(with([](O& o) { o.width = 1 << 14; }), HasSubstr("at most 1024 tokens per axis"));
   EXPECT_THAT(with([](O& o) { o.frames = -1; }), HasSubstr("frames"));

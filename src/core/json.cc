@@ -32,6 +32,8 @@ std::string read_text_file(const std::string& path, const std::string& operation
 
 nlohmann::json parse_json(std::string_view text, const std::string& name, const std::string& operation) {
   using nlohmann::json;
+  const std::size_t nul = text.find('\0');  // the parser takes it for the end
+  if (nul != std::string_view::npos) throw Error(operation, name + ": not valid JSON: a zero byte at " + std::to_string(nul));
   std::vector<std::set<std::string>> seen;  // keys of every open object
   const auto check = [&](int depth, json::parse_event_t event, json& value) {
     if (depth > kMaxDepth) throw Error(operation, name + ": nested deeper than " + std::to_string(kMaxDepth));

@@ -243,6 +243,7 @@ TEST(Json, RefusesRepeatedKeysAndDepth) {
   EXPECT_THROW(parse_json("{\"a\":\"\xff\"}", "x", "config"), Error);
   EXPECT_THROW(parse_json(std::string(100'000, '['), "x", "config"), Error);
   EXPECT_THROW(parse_json("{", "x", "config"), Error);
+  EXPECT_THROW(parse_json(std::string("{}\0junk", 7), "x", "config"), Error);
 }
 
 }  // namespace

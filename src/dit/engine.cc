@@ -105,16 +105,22 @@ Plan make_plan(const dit::ModelConfig& config, const GenerateOptions& options) {
   plan.frames = options.frames == 0 ? config.defaults.frames : options.frames;
   const std::int64_t spatial = config.codec.scale_factor_spatial;
   const std::int64_t temporal = config.codec.scale_factor_temporal;
+  const auto check_limit = [](const char* key, std::int64_t value) {
+    constexpr std::int64_t kLimit = 1 << 20;
+    if (value > kLimit) refuse(std::string(key) + ": expected at most " + std::to_string(kLimit) + ", got " + std::to_string(value));
+  };
   const auto check_size = [&](const char* key, std::int64_t value, std::int64_t multiple) {
-    if (value < multiple || value > (1 << 20) || value % multiple != 0) {
+    if (value < multiple || value % multiple != 0) {
       refuse(std::string(key) + ": expected a positive multiple of " + std::to_string(multiple) + ", got " + std::to_string(value));
     }
+    check_limit(key, value);
   };
   check_size("width", plan.width, spatial * model.patch_size[2]);
   check_size("height", plan.height, spatial * model.patch_size[1]);
-  if (plan.frames < 1 || plan.frames > (1 << 20) || (plan.frames - 1) % temporal != 0) {
+  if (plan.frames < 1 || (plan.frames - 1) % temporal != 0) {
     refuse("frames: expected " + std::to_string(temporal) + " k + 1, got " + std::to_string(plan.frames));
   }
+  check_limit("frames", plan.frames);
   plan.channels = model.out_channels;
   plan.latent_frames = (plan.frames - 1) / temporal + 1;
   plan.latent_height = plan.height / spatial;

@@ -63,11 +63,20 @@ AttentionConfig always_sparse(AttentionConfig config) {
   return config;
 }
 
+// A session runs such calls dense, whatever the method.
+void check_self_attention(const AttentionInputs& call, const AttentionConfig& config) {
+  if (call.q.size(1) == call.k.size(1) || std::holds_alternative<Dense>(config.method)) return;
+  throw Error("attend", std::string("expected as many queries as keys for ") + config.method_name() +
+                            ", because other calls run dense (cross_attention), got q " + call.q.describe() + " and k " +
+                            call.k.describe());
+}
+
 class Measurement {
  public:
   Measurement(const AttentionInputs& call, const ExactRows& exact, const AttentionConfig& config, const CallOptions& options)
       : call_(call), exact_(exact), config_(always_sparse(config)), options_(options) {
     check_ranks(call);
+    check_self_attention(call, config);
     if (options.repeat < 0) throw Error("attend", "repeat: expected at least 0, got " + std::to_string(options.repeat));
     AttentionConfig dense;
     dense.executor = config.executor;
@@ -182,6 +191,7 @@ CallMeasurement measure_call(const AttentionInputs& call, const ExactRows& exact
 
 double density_of(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws) {
   check_ranks(call);
+  check_self_attention(call, config);
   const Workspace::Scope scope(ws);
   if (const std::optional<TilePlan> plan = plan_of(call, config, ws)) return plan->density();
   const TensorView out(ws.allocate_bytes(static_cast<std::size_t>(call.q.numel()) * sizeof(float)), DType::f32, call.q.shape.data(), 4);
