@@ -66,7 +66,7 @@ compare-full: build
 	rm -rf out/compare-full/captures
 	build/winnow capture $(CAPTURE_FLAGS) --output out/compare-full/captures
 	build/winnow compare --captures out/compare-full/captures --settings bench/compare.json --model models/winnow-tiny \
-	  --densities 0.6,0.5,0.25,0.1 --video-densities 0.6,0.5,0.25 --prompts bench/prompts.txt --floor-prompts 3 \
+	  --densities 0.6,0.5,0.25,0.1 --video-densities 0.6,0.5,0.25 --prompts bench/prompts.txt --steps 20 --floor-prompts 3 \
 	  --output out/compare-full $(COMPARE_FLAGS)
 
 compare-speedup: build
