@@ -297,10 +297,14 @@ std::string video_path(const GenerateFlags& flags, const std::vector<report::Set
 
 std::string side_by_side_path(const GenerateFlags& flags) { return (folder_of(flags) / "side_by_side.png").string(); }
 
-void check_outputs(const GenerateFlags& flags, const std::vector<report::Setting>& settings) {
-  FileNames names("generate");
+void read_tensors(FileNames& names, const GenerateFlags& flags) {
   names.read(flags.latents, "--latents");
   names.read(flags.prompt_embeds, "--prompt-embeds");
+}
+
+void check_outputs(const GenerateFlags& flags, const std::vector<report::Setting>& settings) {
+  FileNames names("generate");
+  read_tensors(names, flags);
   names.read(flags.plan, "--plan");
   names.read_if_file(flags.attention, "--attention");
   names.read_if_file(flags.cache, "--cache");

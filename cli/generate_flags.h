@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/file_names.h"
 #include "report/comparison.h"
 #include "winnow/engine.h"
 
@@ -59,6 +60,8 @@ std::vector<report::Setting> attention_settings(const GenerateFlags& flags, std:
 std::string video_path(const GenerateFlags& flags, const std::vector<report::Setting>& settings, std::size_t i);
 std::string side_by_side_path(const GenerateFlags& flags);
 
+// The tensor files that a run reads.
+void read_tensors(FileNames& names, const GenerateFlags& flags);
 // Every output can be written, no two are the same file and none is an input. Called before the long run. Throws Error.
 void check_outputs(const GenerateFlags& flags, const std::vector<report::Setting>& settings);
 

@@ -47,8 +47,7 @@ std::vector<std::string> prompts_of(const GenerateFlags& flags, const std::strin
 FileNames files_read(const GenerateFlags& flags, const std::string& prompts) {
   FileNames names("calibrate");
   names.read(prompts, "--prompts");
-  names.read(flags.prompt_embeds, "--prompt-embeds");
-  names.read(flags.latents, "--latents");
+  read_tensors(names, flags);
   return names;
 }
 

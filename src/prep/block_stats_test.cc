@@ -165,13 +165,13 @@ TEST(BlockKernels, LogSumExpIsAccurateAndTheSameOnEveryIsa) {
 }
 
 TEST(BlockKernels, SumsOfDirectionsAreTheSameOnEveryIsa) {
-  constexpr std::int64_t kStride = 90;
+  constexpr std::int64_t kStride = 130;
   constexpr std::int64_t kTokens = 9;
   std::vector<float> x = normal(kStride * kTokens, 11);
   std::fill_n(x.begin() + 2 * kStride, kStride, 0.25F);  // equals the shift: no direction
   const std::vector<std::uint16_t> half = narrow(x, DType::bf16);
-  for (const std::int64_t D : {1, 15, 16, 40, 72, 90}) {
-    const std::vector<float> shift(96, 0.25F);
+  for (const std::int64_t D : {1, 15, 16, 40, 64, 72, 90, 128, 130}) {  // 64 and 128 have code of their own
+    const std::vector<float> shift(144, 0.25F);
     for (const DType dtype : {DType::f32, DType::bf16}) {
       const void* data = dtype == DType::f32 ? static_cast<const void*>(x.data()) : half.data();
       std::vector<double> exact(static_cast<std::size_t>(D), 0.0);
@@ -185,7 +185,7 @@ TEST(BlockKernels, SumsOfDirectionsAreTheSameOnEveryIsa) {
       }
       std::vector<float> first;
       for (const BlockKernels* kernels : available_block_kernels()) {
-        std::vector<float> row(96);
+        std::vector<float> row(144);
         std::vector<float> out(static_cast<std::size_t>(D) + 1, -7.0F);
         kernels->sum_directions(data, dtype, kStride, nullptr, kTokens, D, shift.data(), row.data(), out.data());
         if (first.empty()) first = out;

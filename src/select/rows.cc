@@ -32,18 +32,13 @@ void RowChooser::choose(std::int64_t b, std::int64_t h, std::int64_t query_tile,
   const std::span<std::uint64_t> order(scratch.order, scores.size());
   const std::int64_t row = geometry_.row(b, h, query_tile);
   const std::int64_t n = rules.candidates.size();
-  std::int64_t asked = 0;
-  std::int64_t given = 0;
-  if (const std::optional<float> of = share(row, h)) {
-    asked = std::max(rank_keys(scores, rules, order), tiles_of_share(static_cast<double>(*of), n));
-    given = snap(asked, spec_.granularity, n);
-    first_tiles(rules, given, order);
-  } else {
-    asked = count(scores, rules, rank_tiles(scores, rules, order), scratch);
-    given = snap(asked, spec_.granularity, n);
-  }
+  const std::optional<float> of = share(row, h);
+  const std::int64_t forced = of ? rank_keys(scores, rules, order) : rank_tiles(scores, rules, order);
+  const std::int64_t asked = of ? std::max(forced, tiles_of_share(static_cast<double>(*of), n)) : count(scores, rules, forced, scratch);
+  const std::int64_t given = snap(asked, spec_.granularity, n);
+  if (of) first_tiles(rules, given, order);
   kept_.keep(row, {scratch.order, static_cast<std::size_t>(given)});
-  scratch.candidates += rules.candidates.size();
+  scratch.candidates += n;
   scratch.asked += asked;
   scratch.kept += given;
 }
