@@ -102,7 +102,7 @@ class Comparing {
     }
     report::check_methods(list_);
     if (!flags_.captures.empty()) captures_ = report::load_captures(flags_.captures);
-    prompts_ = read_prompts(flags_);
+    prompts_ = read_prompts(flags_, kOperation);
   }
 
   void load() {

@@ -35,7 +35,7 @@ class ComparingCaches {
   void run() {
     check_device(flags_.run);
     study_.settings = report::read_cache_settings(flags_.settings);
-    const std::vector<std::string> prompts = read_prompts(flags_);
+    const std::vector<std::string> prompts = read_prompts(flags_, kOperation);
     if (!flags_.no_plot) media::find_gnuplot();
     folder_.check(flags_, {"report.md", kPlot});
     if (flags_.run.threads != 0) set_num_threads(flags_.run.threads);

@@ -40,9 +40,9 @@ void add_study_output_flags(CLI::App& command, StudyFlags& flags, const std::str
   command.add_flag("--no-plot", flags.no_plot, "Do not draw " + plot + ", which needs the program gnuplot")->group(group);
 }
 
-std::vector<std::string> read_prompts(const StudyFlags& flags) {
+std::vector<std::string> read_prompts(const StudyFlags& flags, const std::string& operation) {
   if (flags.prompts.empty()) return {};
-  std::vector<std::string> prompts = report::read_prompts(flags.prompts);
+  std::vector<std::string> prompts = report::read_prompts(flags.prompts, operation);
   if (flags.num_prompts > 0 && prompts.size() > static_cast<std::size_t>(flags.num_prompts)) {
     prompts.resize(static_cast<std::size_t>(flags.num_prompts));
   }

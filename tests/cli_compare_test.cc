@@ -17,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
 class CliCapture : public tests::Cli {
@@ -163,6 +164,19 @@ TEST_F(CliCompare, BadInputs) {
   EXPECT_THAT(error_of(videos(path("no.txt"), {"--methods", "mean_pool", "-o", path("out")})), HasSubstr("no.txt"));
   write_captures(321);
   EXPECT_THAT(compare({captures, "--methods", "mean_pool"}), HasSubstr("expected q [1,320,1,16] f32"));
+}
+
+class CliCompareCache : public CliCompare {
+ protected:
+  std::string refusal(const std::string& prompts) const {
+    const std::string settings = write_text("s.json", R"({"settings":[{"label":"a-1","cache":{"method":"first_block"}}]})");
+    return error_of({"compare-cache", "--model", tests::kModel, "-W", "48", "-H", "48", "--frames", "9", "--steps", "10", "--settings",
+                     settings, "--prompts", write_text("p.txt", prompts), "--no-plot", "-o", path("out")});
+  }
+};
+
+TEST_F(CliCompareCache, BadPrompts) {
+  EXPECT_THAT(refusal("\n# none\n"), StartsWith("winnow: [compare-cache] " + path("p.txt") + ": expected one prompt a line"));
 }
 
 }  // namespace

@@ -184,7 +184,7 @@ void measure_videos(Study& study, const Generate& generate, const VideoOptions& 
   }
 }
 
-std::vector<std::string> read_prompts(const std::string& path, const char* operation) {
+std::vector<std::string> read_prompts(const std::string& path, const std::string& operation) {
   std::istringstream text(read_text_file(path, operation, std::size_t{1} << 20U));
   std::vector<std::string> prompts;
   std::set<std::string> seen;

@@ -85,7 +85,7 @@ struct VideoOptions {
 void measure_videos(Study& study, const Generate& generate, const VideoOptions& options, const StudyProgress& progress);
 
 // One prompt a line; blank lines and lines that begin with # are left out. Throws Error if there is none, or one twice.
-std::vector<std::string> read_prompts(const std::string& path, const char* operation = "compare");
+std::vector<std::string> read_prompts(const std::string& path, const std::string& operation);
 
 // Summaries over captures and prompts: means of densities, errors, recalls, PSNR and SSIM; medians of times and ratios.
 struct CaptureSummary {

@@ -22,9 +22,11 @@ namespace winnow::report {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 using tests::message_of;
 
 class Files : public tests::FolderTest {
@@ -117,11 +119,12 @@ TEST(KnobFit, OutOfReachIsTheNearestEnd) {
 }
 
 TEST_F(Prompts, OneALine) {
-  EXPECT_THAT(read_prompts(write("# a list\n\n  a red ball \r\na star\n")), ElementsAre("a red ball", "a star"));
-  EXPECT_THAT(message_of([&] { read_prompts(write("# nothing\n\n")); }), HasSubstr("found none"));
-  EXPECT_THAT(message_of([&] { read_prompts(write("")); }), HasSubstr("found none"));
-  EXPECT_THAT(message_of([&] { read_prompts(write("a\nb\na\n")); }), HasSubstr("\"a\" is there twice"));
-  EXPECT_THAT(message_of([&] { read_prompts("none.txt"); }), HasSubstr("none.txt"));
+  EXPECT_THAT(read_prompts(write("# a list\n\n  a red ball \r\na star\n"), "compare"), ElementsAre("a red ball", "a star"));
+  EXPECT_THAT(message_of([&] { read_prompts(write("# nothing\n\n"), "compare-cache"); }),
+              AllOf(StartsWith("[compare-cache]"), HasSubstr("found none")));
+  EXPECT_THAT(message_of([&] { read_prompts(write(""), "compare"); }), HasSubstr("found none"));
+  EXPECT_THAT(message_of([&] { read_prompts(write("a\nb\na\n"), "compare"); }), HasSubstr("\"a\" is there twice"));
+  EXPECT_THAT(message_of([&] { read_prompts("none.txt", "compare"); }), HasSubstr("none.txt"));
 }
 
 // Dense takes 4 s, everything else 2 s; a sparse video is 0.1 brighter for an even seed and 0.2 for an odd one.
