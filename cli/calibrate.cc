@@ -59,7 +59,7 @@ void calibrate_skip_softmax(CalibrateFlags flags) {
   check_device(flags.run);
   GenerateOptions options = generate_options(flags.run);
   options.attention.executor = flags.executor;
-  const std::vector<std::string> prompts = prompts_of(flags.run, flags.prompts);
+  const std::vector<report::Prompt> prompts = prompts_of(flags.run, flags.prompts);
   const fs::path own = fs::path(flags.run.model) / "calibration" / "skip-softmax.json";
   const std::string output = flags.output.empty() ? own.string() : flags.output;
   if (flags.output.empty() && fs::is_directory(flags.run.model)) {
@@ -72,8 +72,9 @@ void calibrate_skip_softmax(CalibrateFlags flags) {
   if (flags.run.threads != 0) set_num_threads(flags.run.threads);
   const report::Unfinished unfinished =
       unfinished_work(flags.run, options, prompts, output, flags.resume, {{"calibrates", "skip-softmax"}});
-  ModelRuns runs(flags.run, options, prompts.size());
-  const report::SkipSoftmaxRun result = report::calibrate_skip_softmax(std::ref(runs), options, prompts, flags.run.model, &unfinished);
+  ModelRuns runs(flags.run, options, prompts);
+  const report::SkipSoftmaxRun result =
+      report::calibrate_skip_softmax(std::ref(runs), options, report::texts(prompts), flags.run.model, &unfinished);
   result.calibration.save(output);
   unfinished.finish();
   runs.end();

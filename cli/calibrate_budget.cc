@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/generate_flags.h"
@@ -37,9 +38,9 @@ struct BudgetFlags {
 };
 
 // Runs the model.
-report::BudgetStudy measure(const BudgetFlags& flags, const report::BudgetOptions& options, const report::Unfinished& unfinished) {
-  ModelRuns runs(flags.run, options.generate, options.prompts.size());
-  report::BudgetStudy study = report::measure_budgets(std::ref(runs), options, &unfinished);
+report::BudgetStudy measure(const BudgetFlags& flags, const std::vector<report::Prompt>& prompts, const report::Unfinished& unfinished) {
+  ModelRuns runs(flags.run, flags.options.generate, prompts);
+  report::BudgetStudy study = report::measure_budgets(std::ref(runs), flags.options, &unfinished);
   runs.end();
   return study;
 }
@@ -67,14 +68,15 @@ void calibrate_budget(BudgetFlags flags) {
   report::BudgetOptions& options = flags.options;
   options.generate = generate_options(flags.run);
   options.model = flags.run.model;
-  options.prompts = prompts_of(flags.run, flags.prompts);
+  const std::vector<report::Prompt> prompts = prompts_of(flags.run, flags.prompts);
+  options.prompts = report::texts(prompts);
   if (flags.run.threads != 0) set_num_threads(flags.run.threads);
   std::optional<report::Unfinished> unfinished;
   report::BudgetStudy study;
   if (flags.captures.empty()) {
     const nlohmann::json more = {{"calibrates", "budget"}, {"error", options.error}};
-    unfinished.emplace(unfinished_work(flags.run, options.generate, options.prompts, flags.output, flags.resume, more));
-    study = measure(flags, options, *unfinished);
+    unfinished.emplace(unfinished_work(flags.run, options.generate, prompts, flags.output, flags.resume, more));
+    study = measure(flags, prompts, *unfinished);
   } else {
     study = report::measure_budgets(report::load_captures(flags.captures), options);
   }

@@ -47,12 +47,13 @@ void calibrate_magcache(const MagcacheFlags& flags) {
   names.write(flags.output, "--output");
   check_writable("calibrate", flags.output);
   const GenerateOptions options = generate_options(flags.run);
-  const std::vector<std::string> prompts = prompts_of(flags.run, flags.prompts);
+  const std::vector<report::Prompt> prompts = prompts_of(flags.run, flags.prompts);
   if (flags.run.threads != 0) set_num_threads(flags.run.threads);
   const report::Unfinished unfinished =
       unfinished_work(flags.run, options, prompts, flags.output, flags.resume, {{"calibrates", "magcache"}});
-  ModelRuns runs(flags.run, options, prompts.size());
-  const report::MagnitudeRun result = report::calibrate_magnitudes(std::ref(runs), options, prompts, flags.run.model, &unfinished);
+  ModelRuns runs(flags.run, options, prompts);
+  const report::MagnitudeRun result =
+      report::calibrate_magnitudes(std::ref(runs), options, report::texts(prompts), flags.run.model, &unfinished);
   result.calibration.save(flags.output);
   unfinished.finish();
   runs.end();

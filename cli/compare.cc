@@ -108,7 +108,7 @@ class Comparing {
   void load() {
     info_.program = report::program_fingerprint();
     info_.repeat = flags_.repeat;
-    if (!flags_.run.model.empty()) engine_.emplace(load_study_engine(flags_, kOperation, info_));
+    if (!flags_.run.model.empty()) engine_.emplace(load_study_engine(flags_, prompts_, kOperation, info_));
   }
 
   void take_over() {
@@ -122,7 +122,7 @@ class Comparing {
   void measure_videos() {
     report::VideoOptions options;
     options.generate = info_.generate;
-    options.prompts = prompts_;
+    options.prompts = report::texts(prompts_);
     options.first_seed = info_.generate.seed;
     options.repeat = flags_.repeat;
     options.floor_prompts = flags_.floor_prompts;
@@ -144,7 +144,7 @@ class Comparing {
   StudyFolder folder_;
   report::MethodList list_;
   std::vector<report::Capture> captures_;
-  std::vector<std::string> prompts_;
+  std::vector<report::Prompt> prompts_;
   std::optional<Engine> engine_;
   report::StudyInfo info_;
   report::Study study_;

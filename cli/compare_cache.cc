@@ -35,18 +35,18 @@ class ComparingCaches {
   void run() {
     check_device(flags_.run);
     study_.settings = report::read_cache_settings(flags_.settings);
-    const std::vector<std::string> prompts = read_prompts(flags_, kOperation);
+    const std::vector<report::Prompt> prompts = read_prompts(flags_, kOperation);
     if (!flags_.no_plot) media::find_gnuplot();
     folder_.check(flags_, {"report.md", kPlot});
     if (flags_.run.threads != 0) set_num_threads(flags_.run.threads);
-    Engine engine = load();
+    Engine engine = load(prompts);
     if (flags_.resume) {
       folder_.take_over(
           [this](const std::string& text, const std::string& path) { return report::take_over_caches(study_, info_, text, path); });
     }
     report::VideoOptions options;
     options.generate = info_.generate;
-    options.prompts = prompts;
+    options.prompts = report::texts(prompts);
     options.first_seed = info_.generate.seed;
     options.repeat = flags_.repeat;
     options.prompt_done = [this] { folder_.keep(report::to_json(study_, info_)); };
@@ -57,10 +57,10 @@ class ComparingCaches {
   }
 
  private:
-  Engine load() {
+  Engine load(const std::vector<report::Prompt>& prompts) {
     info_.program = report::program_fingerprint();
     info_.repeat = flags_.repeat;
-    Engine engine = load_study_engine(flags_, kOperation, info_);
+    Engine engine = load_study_engine(flags_, prompts, kOperation, info_);
     GenerateOptions largest = info_.generate;
     for (const report::CacheSetting& setting : study_.settings) {
       largest.cache = setting.cache;

@@ -1,11 +1,11 @@
 #include "cli/model_runs.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
 #include "cli/load_engine.h"
 #include "core/partial_file.h"
-#include "report/study.h"
 
 namespace winnow::cli {
 
@@ -18,15 +18,16 @@ Engine load_with_progress(const GenerateFlags& flags, ProgressPrinter& printer) 
 
 }  // namespace
 
-ModelRuns::ModelRuns(const GenerateFlags& flags, const GenerateOptions& options, std::size_t prompts)
-    : first_seed_(options.seed), prompts_(prompts), engine_(load_with_progress(flags, printer_)) {
+ModelRuns::ModelRuns(const GenerateFlags& flags, const GenerateOptions& options, const std::vector<report::Prompt>& prompts)
+    : first_seed_(options.seed), runs_(std::max<std::size_t>(1, prompts.size())), engine_(load_with_progress(flags, printer_)) {
   check_memory(engine_.estimate(options));
+  report::check_prompts(prompts, engine_, "calibrate");
 }
 
 GenerateResult ModelRuns::operator()(GenerateOptions options) {
   options.progress = [this](const ProgressEvent& event) { return printer_(event); };
   const std::string which = std::to_string(options.seed - first_seed_ + 1);
-  printer_.begin("prompt " + which + "/" + std::to_string(prompts_), engine_.estimate(options).high_noise_steps);
+  printer_.begin("prompt " + which + "/" + std::to_string(runs_), engine_.estimate(options).high_noise_steps);
   return engine_.generate(options);
 }
 
@@ -40,8 +41,9 @@ void add_runs_flags(CLI::App& command, std::string& prompts, bool& resume) {
       ->group("Output");
 }
 
-std::vector<std::string> prompts_of(const GenerateFlags& flags, const std::string& file) {
-  return file.empty() ? std::vector{flags.prompt} : report::read_prompts(file, "calibrate");
+std::vector<report::Prompt> prompts_of(const GenerateFlags& flags, const std::string& file) {
+  if (!flags.prompt_embeds.empty()) return {};
+  return file.empty() ? std::vector<report::Prompt>{{flags.prompt, "--prompt"}} : report::read_prompts(file, "calibrate");
 }
 
 FileNames files_read(const GenerateFlags& flags, const std::string& prompts) {
@@ -51,11 +53,11 @@ FileNames files_read(const GenerateFlags& flags, const std::string& prompts) {
   return names;
 }
 
-report::Unfinished unfinished_work(const GenerateFlags& flags, const GenerateOptions& options, const std::vector<std::string>& prompts,
+report::Unfinished unfinished_work(const GenerateFlags& flags, const GenerateOptions& options, const std::vector<report::Prompt>& prompts,
                                    const std::string& output, bool resume, const nlohmann::json& more) {
   const std::string path = output + ".unfinished";
   check_writable("calibrate", path);
-  nlohmann::json identity = report::calibration_identity(flags.model, precision(flags), options, prompts);
+  nlohmann::json identity = report::calibration_identity(flags.model, precision(flags), options, report::texts(prompts));
   identity.update(more);
   report::Unfinished unfinished(path, std::move(identity), resume);
   if (resume) {

@@ -9,6 +9,7 @@
 #include "cli/file_names.h"
 #include "cli/generate_flags.h"
 #include "cli/terminal.h"
+#include "report/prompts.h"
 #include "report/unfinished.h"
 #include "winnow/engine.h"
 
@@ -16,8 +17,9 @@ namespace winnow::cli {
 
 class ModelRuns {
  public:
-  // Loads the model, if it and runs of `options` fit into memory. The prompts have the seeds from options.seed on. Throws Error.
-  ModelRuns(const GenerateFlags& flags, const GenerateOptions& options, std::size_t prompts);
+  // Loads the model, if it and runs of `options` fit into memory and it takes the prompts. They have the seeds from options.seed on;
+  // none stand for one run with embeddings. Throws Error.
+  ModelRuns(const GenerateFlags& flags, const GenerateOptions& options, const std::vector<report::Prompt>& prompts);
   ModelRuns(const ModelRuns&) = delete;
   ModelRuns& operator=(const ModelRuns&) = delete;
 
@@ -27,18 +29,18 @@ class ModelRuns {
  private:
   ProgressPrinter printer_;
   std::uint64_t first_seed_;
-  std::size_t prompts_;
+  std::size_t runs_;
   Engine engine_;
 };
 
 // --prompts and --resume.
 void add_runs_flags(CLI::App& command, std::string& prompts, bool& resume);
-// Of --prompt, or of the file of --prompts. Throws Error.
-std::vector<std::string> prompts_of(const GenerateFlags& flags, const std::string& file);
+// Of --prompt, or of the file of --prompts; none with --prompt-embeds. Throws Error.
+std::vector<report::Prompt> prompts_of(const GenerateFlags& flags, const std::string& file);
 // What a calibration reads; `prompts` is a file or empty.
 FileNames files_read(const GenerateFlags& flags, const std::string& prompts);
 // The file beside `output`; says what is taken over from it. `more` is what decides the numbers besides the runs.
-report::Unfinished unfinished_work(const GenerateFlags& flags, const GenerateOptions& options, const std::vector<std::string>& prompts,
+report::Unfinished unfinished_work(const GenerateFlags& flags, const GenerateOptions& options, const std::vector<report::Prompt>& prompts,
                                    const std::string& output, bool resume, const nlohmann::json& more);
 
 }  // namespace winnow::cli

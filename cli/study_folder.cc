@@ -40,21 +40,23 @@ void add_study_output_flags(CLI::App& command, StudyFlags& flags, const std::str
   command.add_flag("--no-plot", flags.no_plot, "Do not draw " + plot + ", which needs the program gnuplot")->group(group);
 }
 
-std::vector<std::string> read_prompts(const StudyFlags& flags, const std::string& operation) {
+std::vector<report::Prompt> read_prompts(const StudyFlags& flags, const std::string& operation) {
   if (flags.prompts.empty()) return {};
-  std::vector<std::string> prompts = report::read_prompts(flags.prompts, operation);
+  std::vector<report::Prompt> prompts = report::read_prompts(flags.prompts, operation);
   if (flags.num_prompts > 0 && prompts.size() > static_cast<std::size_t>(flags.num_prompts)) {
     prompts.resize(static_cast<std::size_t>(flags.num_prompts));
   }
   return prompts;
 }
 
-Engine load_study_engine(const StudyFlags& flags, const std::string& operation, report::StudyInfo& info) {
+Engine load_study_engine(const StudyFlags& flags, const std::vector<report::Prompt>& prompts, const std::string& operation,
+                         report::StudyInfo& info) {
   info.model = flags.run.model;
   info.precision = precision(flags.run);
   info.generate = generate_options(flags.run);
   Engine engine = load_engine(flags.run, [](const ProgressEvent&) { return interrupt_signal() == 0; });
   if (!engine.has_codec()) throw Error(operation, flags.run.model + ": its video codec is not one that Winnow can run");
+  report::check_prompts(prompts, engine, operation);
   const Estimate estimate = engine.estimate(info.generate);
   check_memory(estimate);
   info.generate.width = estimate.width;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/generate_flags.h"
+#include "report/prompts.h"
 #include "report/study.h"
 #include "report/study_text.h"
 #include "winnow/engine.h"
@@ -26,10 +27,11 @@ void add_study_video_flags(CLI::App& command, StudyFlags& flags, const std::stri
 // --output, --resume and --no-plot.
 void add_study_output_flags(CLI::App& command, StudyFlags& flags, const std::string& plot);
 // Those of --prompts, --num-prompts of them at most; none without --prompts. Throws Error.
-std::vector<std::string> read_prompts(const StudyFlags& flags, const std::string& operation);
+std::vector<report::Prompt> read_prompts(const StudyFlags& flags, const std::string& operation);
 
-// Loads the model of a study and completes `info`. Throws Error if it is not one that Winnow can make videos with.
-Engine load_study_engine(const StudyFlags& flags, const std::string& operation, report::StudyInfo& info);
+// Loads the model of a study and completes `info`. Throws Error if it is not one that Winnow can make videos with of these prompts.
+Engine load_study_engine(const StudyFlags& flags, const std::vector<report::Prompt>& prompts, const std::string& operation,
+                         report::StudyInfo& info);
 
 class StudyFolder {
  public:

@@ -69,6 +69,11 @@ TEST_F(CliCalibrate, BadInput) {
   const tests::Finished none = calibrate({"--prompts", path("prompts.txt"), "-o", path("c.json")});
   EXPECT_EQ(none.code, 1);
   EXPECT_THAT(none.err, HasSubstr("expected one prompt a line"));
+  std::ofstream(path("prompts.txt")) << "a red ball\na dog\n";
+  const tests::Finished unknown = calibrate({"--prompts", path("prompts.txt"), "-o", path("c.json")});
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_THAT(unknown.err, AllOf(HasSubstr("[calibrate] " + path("prompts.txt") + ":2: words that this model does not know: \"dog\""),
+                                 Not(HasSubstr("denoise"))));
 }
 
 class CliCalibrateBudget : public tests::Cli {

@@ -166,6 +166,13 @@ TEST_F(CliCompare, BadInputs) {
   EXPECT_THAT(compare({captures, "--methods", "mean_pool"}), HasSubstr("expected q [1,320,1,16] f32"));
 }
 
+TEST_F(CliCompare, UnknownWordsAreFoundOutBeforeTheFirstVideo) {
+  const std::string prompts = write_text("p.txt", "a red ball\n\na blue star\na crimson ball\n");
+  const std::string compared = error_of(videos(prompts, {"--methods", "mean_pool", "-o", path("out")}));
+  EXPECT_THAT(compared, HasSubstr("[compare] " + prompts + ":4: words that this model does not know: \"crimson\""));
+  EXPECT_EQ(winnow(videos(prompts, {"--methods", "mean_pool", "--num-prompts", "1", "--floor-prompts", "0", "-o", path("one")})).code, 0);
+}
+
 class CliCompareCache : public CliCompare {
  protected:
   std::string refusal(const std::string& prompts) const {
@@ -177,6 +184,8 @@ class CliCompareCache : public CliCompare {
 
 TEST_F(CliCompareCache, BadPrompts) {
   EXPECT_THAT(refusal("\n# none\n"), StartsWith("winnow: [compare-cache] " + path("p.txt") + ": expected one prompt a line"));
+  EXPECT_THAT(refusal("a red ball\na red ball\n"), HasSubstr("p.txt:2: the prompt \"a red ball\" is there twice"));
+  EXPECT_THAT(refusal("a red ball\na dog\n"), HasSubstr("[compare-cache] " + path("p.txt") + ":2: words that this model does not know"));
 }
 
 }  // namespace

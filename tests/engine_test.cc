@@ -14,6 +14,7 @@
 
 #include "core/numeric.h"
 #include "engine_testing.h"
+#include "tests/support/message_of.h"
 #include "winnow/error.h"
 #include "winnow/threads.h"
 
@@ -151,11 +152,18 @@ TEST(Engine, NeedsEmbeddingsWithoutATextEncoder) {
   options.width = options.height = 64;
   options.frames = 5;
   EXPECT_THAT(refusal(engine, options), HasSubstr("no text encoder; give prompt_embeds"));
+  EXPECT_THAT(tests::message_of([&] { engine.check_prompt("a"); }), HasSubstr("no text encoder"));
   options.frames = 6;
   EXPECT_THAT(refusal(engine, options), HasSubstr("frames: expected 4 k + 1, got 6"));
   options.frames = 5;
   options.width = 72;
   EXPECT_THAT(refusal(engine, options), HasSubstr("multiple of 16, got 72"));
+}
+
+TEST(Engine, ChecksAPromptWithoutARun) {
+  const Engine engine(source(kTiny), {});
+  EXPECT_NO_THROW(engine.check_prompt("a red ball"));
+  EXPECT_THAT(tests::message_of([&] { engine.check_prompt("a crimson dog"); }), HasSubstr("does not know: \"crimson\", \"dog\""));
 }
 
 TEST(Engine, ReportsWhatItDid) {

@@ -125,6 +125,8 @@ class Engine {
   bool has_codec() const;
   int default_fps() const;
   Estimate estimate(const GenerateOptions& options) const;
+  // Throws the Error that a run with this prompt would begin with: it names every word that the model does not know.
+  void check_prompt(const std::string& prompt) const;
   // Throws Error before any work if an option is invalid, Cancelled if progress returns false.
   GenerateResult generate(const GenerateOptions& options);
 

@@ -1,6 +1,7 @@
 // The one exception type of Winnow.
 #pragma once
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 
@@ -11,7 +12,13 @@ namespace winnow {
 // that is: the operation in brackets, the argument or key, what was expected and what was found.
 class Error : public std::runtime_error {
  public:
-  Error(const std::string& operation, const std::string& message) : std::runtime_error("[" + operation + "] " + message) {}
+  Error(const std::string& operation, const std::string& message)
+      : std::runtime_error("[" + operation + "] " + message), message_begins_(operation.size() + 3) {}
+  // what() without the operation.
+  const char* message() const noexcept { return what() + message_begins_; }
+
+ private:
+  std::size_t message_begins_;
 };
 
 // Thrown when a Progress callback asked to stop. Everything written so far has been removed.

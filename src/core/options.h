@@ -245,7 +245,7 @@ std::variant<Variant, nlohmann::json> name_or_json(std::string_view text, const 
     contents = read_text_file(path, "config", std::size_t{1} << 20U);
   } catch (const Error& error) {
     throw Error("config", what + ": expected one of " + method_list<Variant>() + ", a JSON file or JSON text; " +
-                              (path.empty() ? "got nothing" : std::string(error.what()).substr(sizeof "[config] " - 1)));
+                              (path.empty() ? "got nothing" : error.message()));
   }
   return parse_json(contents, path, "config");
 }

@@ -192,16 +192,18 @@ struct Engine::Impl {
     }
   }
 
+  Tensor encode(const std::string& prompt) const {
+    if (words) return words->encode(prompt);
+    const std::string encoder =
+        config.index.text_encoder.empty() ? "no text encoder" : "a text encoder that Winnow cannot run, " + config.index.text_encoder;
+    refuse("prompt: this model has " + encoder + "; give prompt_embeds");
+  }
+
   dit::TextRows text_rows(const GenerateOptions& options, bool guided) const {
     if (!options.prompt_embeds.empty()) return dit::load_prompt_embeds(options.prompt_embeds, config.transformer.text_dim, guided);
-    if (!words) {
-      const std::string encoder =
-          config.index.text_encoder.empty() ? "no text encoder" : "a text encoder that Winnow cannot run, " + config.index.text_encoder;
-      refuse("prompt: this model has " + encoder + "; give prompt_embeds");
-    }
     dit::TextRows rows;
-    rows.positive = words->encode(options.prompt);
-    if (guided) rows.negative = words->encode(options.negative_prompt.empty() ? config.text.negative_prompt : options.negative_prompt);
+    rows.positive = encode(options.prompt);
+    if (guided) rows.negative = encode(options.negative_prompt.empty() ? config.text.negative_prompt : options.negative_prompt);
     return rows;
   }
 
@@ -488,6 +490,8 @@ Estimate Engine::estimate(const GenerateOptions& options) const {
   estimate.boundary_ratio = plan.boundary_ratio;
   return estimate;
 }
+
+void Engine::check_prompt(const std::string& prompt) const { impl_->encode(prompt); }
 
 GenerateResult Engine::generate(const GenerateOptions& options) { return impl_->generate(options); }
 

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <set>
-#include <sstream>
 #include <utility>
 
 #include "core/json.h"
@@ -182,21 +179,6 @@ void measure_videos(Study& study, const Generate& generate, const VideoOptions& 
     event.done = begun + static_cast<int>(missing.size()) * options.repeat;
     if (options.prompt_done) options.prompt_done();
   }
-}
-
-std::vector<std::string> read_prompts(const std::string& path, const std::string& operation) {
-  std::istringstream text(read_text_file(path, operation, std::size_t{1} << 20U));
-  std::vector<std::string> prompts;
-  std::set<std::string> seen;
-  for (std::string line; std::getline(text, line);) {
-    const std::size_t first = line.find_first_not_of(" \t\r");
-    if (first == std::string::npos || line[first] == '#') continue;
-    line = line.substr(first, line.find_last_not_of(" \t\r") + 1 - first);
-    if (!seen.insert(line).second) throw Error(operation, path + ": the prompt \"" + line + "\" is there twice");
-    prompts.push_back(line);
-  }
-  if (prompts.empty()) throw Error(operation, path + ": expected one prompt a line, found none");
-  return prompts;
 }
 
 std::vector<CaptureSummary> summarise_captures(const Study& study) {

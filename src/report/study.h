@@ -84,9 +84,6 @@ struct VideoOptions {
 // Runs what `study.videos` does not hold yet, with dense beside it, and adds the rows.
 void measure_videos(Study& study, const Generate& generate, const VideoOptions& options, const StudyProgress& progress);
 
-// One prompt a line; blank lines and lines that begin with # are left out. Throws Error if there is none, or one twice.
-std::vector<std::string> read_prompts(const std::string& path, const std::string& operation);
-
 // Summaries over captures and prompts: means of densities, errors, recalls, PSNR and SSIM; medians of times and ratios.
 struct CaptureSummary {
   std::size_t setting = 0;

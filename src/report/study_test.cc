@@ -22,11 +22,9 @@ namespace winnow::report {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::testing::StartsWith;
 using tests::message_of;
 
 class Files : public tests::FolderTest {
@@ -37,7 +35,6 @@ class Files : public tests::FolderTest {
   }
 };
 using MethodLists = Files;
-using Prompts = Files;
 
 MethodEntry mean_pool_cdf() {
   return {.label = "pool", .attention = R"({"method":"mean_pool"})", .knob = Knob{.key = "cdf", .sparse = 0.01, .dense = 1.0}};
@@ -116,15 +113,6 @@ TEST(KnobFit, OutOfReachIsTheNearestEnd) {
   };
   KnobFit fit(entry, flat);
   EXPECT_NEAR(fit.fit(0.25).density, 0.505, 1e-6);
-}
-
-TEST_F(Prompts, OneALine) {
-  EXPECT_THAT(read_prompts(write("# a list\n\n  a red ball \r\na star\n"), "compare"), ElementsAre("a red ball", "a star"));
-  EXPECT_THAT(message_of([&] { read_prompts(write("# nothing\n\n"), "compare-cache"); }),
-              AllOf(StartsWith("[compare-cache]"), HasSubstr("found none")));
-  EXPECT_THAT(message_of([&] { read_prompts(write(""), "compare"); }), HasSubstr("found none"));
-  EXPECT_THAT(message_of([&] { read_prompts(write("a\nb\na\n"), "compare"); }), HasSubstr("\"a\" is there twice"));
-  EXPECT_THAT(message_of([&] { read_prompts("none.txt", "compare"); }), HasSubstr("none.txt"));
 }
 
 // Dense takes 4 s, everything else 2 s; a sparse video is 0.1 brighter for an even seed and 0.2 for an odd one.
