@@ -48,10 +48,11 @@ void capture_command(CaptureFlags flags) {
   const Progress progress = [&](const ProgressEvent& event) { return printer(event); };
   printer.begin("", 0);
   Engine engine = load_engine(flags.run, progress);
-  check_memory(engine.estimate(options));
+  const Estimate estimate = engine.estimate(options);
+  check_memory(estimate);
   options.progress = progress;
   const report::Generate generate = [&](const GenerateOptions& run) { return engine.generate(run); };
-  const std::vector<std::string> files = report::capture(generate, options, flags.choice, flags.run.model, flags.output);
+  const std::vector<std::string> files = report::capture(generate, options, estimate.forwards, flags.choice, flags.run.model, flags.output);
   printer.end();
   for (const std::string& file : files) std::printf("wrote       %s\n", file.c_str());
 }

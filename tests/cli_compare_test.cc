@@ -52,12 +52,21 @@ TEST_F(CliCapture, BadChoices) {
   expect_refused(capture({"--branch", "both", "-o", path("c")}), 2, "--branch");
   expect_refused(capture({"--layers", "-1", "-o", path("c")}), 2, "--layers");
   expect_refused(capture({"--attention", "none", "-o", path("c")}), 1, "attention: expected one of");
-  const tests::Finished late = capture({"--steps", "3", "-o", path("c")});
-  EXPECT_EQ(late.code, 1);
-  EXPECT_THAT(late.err, HasSubstr("steps: expected 0 to 2, got 3"));
-  const tests::Finished deep = capture({"--layers", "6", "-o", path("c")});
-  EXPECT_EQ(deep.code, 1);
-  EXPECT_THAT(deep.err, HasSubstr("layers: expected 0 to 5, got 6"));
+}
+
+TEST_F(CliCapture, WhatTheRunNeverDoesIsFoundOutBeforeIt) {
+  const auto refused = [&](std::vector<std::string> more, const std::string& part) {
+    more.insert(more.end(), {"-o", path("c")});
+    const tests::Finished run = capture(more);
+    expect_refused(run, 1, part);
+    EXPECT_THAT(run.err, Not(HasSubstr("denoise")));
+  };
+  refused({"--steps", "3"}, "[capture] steps: expected 0 to 2, got 3");
+  refused({"--layers", "6"}, "[capture] layers: expected 0 to 5, got 6");
+  refused({"--experts", "0,2"}, "[capture] experts: expected 0 to 1, got 2");
+  refused({"--experts", "1", "--boundary-ratio", "0"}, "[capture] experts: expected 0, got 1");
+  refused({"--branch", "cond,uncond", "--guidance-scale", "1"}, "[capture] branch: expected cond, got uncond");
+  refused({"--branch", "uncond", "--steps", "2", "--guidance-until", "0.4"}, "[capture] expected a self-attention call");
 }
 
 class CliCompare : public tests::Cli {

@@ -187,6 +187,11 @@ TEST(Engine, ReportsWhatItDid) {
   EXPECT_EQ(result.report.high_noise_steps, estimate.high_noise_steps);
   EXPECT_EQ(estimate.tokens, 4);
   EXPECT_GT(estimate.weight_bytes, 2U * 6'249'920U * 2U);
+  ASSERT_EQ(estimate.forwards.size(), 2U * result.report.steps.size());
+  EXPECT_EQ(estimate.forwards.front().num_layers, 6);
+  EXPECT_EQ(estimate.forwards.back().step, 3);
+  EXPECT_EQ(estimate.forwards.back().expert, 1);
+  EXPECT_EQ(estimate.forwards.back().branch, Branch::unconditional);
   ASSERT_EQ(result.report.steps.size(), estimate.timesteps.size());
   for (std::size_t i = 0; i < estimate.timesteps.size(); ++i) {
     EXPECT_EQ(result.report.steps[i].timestep, estimate.timesteps[i]);

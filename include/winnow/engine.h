@@ -99,6 +99,7 @@ struct Estimate {
   std::size_t cache_bytes = 0;  // of the step cache
   std::int64_t tokens = 0;
   std::vector<double> timesteps;
+  std::vector<StepContext> forwards;  // of the run, in order; layer 0 of each
   int high_noise_steps = 0;
   double attention_flops = 0.0;  // self-attention, dense; of the whole run, both guidance branches
   double linear_flops = 0.0;     // of the whole run

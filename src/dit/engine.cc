@@ -36,6 +36,7 @@ struct Plan {
   std::int64_t width = 0, height = 0, frames = 0;  // pixels
   std::int64_t channels = 0, latent_frames = 0, latent_height = 0, latent_width = 0;
   Grid grid;
+  int num_layers = 0;
   dit::ScheduleOptions schedule;
   std::optional<double> boundary_ratio;  // only with two experts
   std::array<double, 2> guidance{};      // per expert
@@ -46,11 +47,27 @@ struct Plan {
   int expert(double timestep) const { return boundary_ratio && timestep < boundary() ? 1 : 0; }
   // Does the step take an unconditional forward? With scale 1 it would cancel out.
   bool guided(int step, int expert) const { return step < guided_steps && guidance[static_cast<std::size_t>(expert)] != 1.0; }
-  int guided_forwards(const dit::Schedule& s) const {
-    int count = 0;
-    for (int step = 0; step < schedule.steps; ++step) count += guided(step, expert(s.timesteps[static_cast<std::size_t>(step)])) ? 1 : 0;
-    return count;
+  StepContext context(int step, double timestep, Branch branch) const {
+    StepContext context;
+    context.expert = expert(timestep);
+    context.num_layers = num_layers;
+    context.step = step;
+    context.num_steps = schedule.steps;
+    context.timestep = std::clamp(timestep / static_cast<double>(schedule.num_train_timesteps), 0.0, 1.0);
+    context.branch = branch;
+    context.grid = grid;
+    return context;
   }
+  std::vector<StepContext> forwards(const dit::Schedule& s) const {
+    std::vector<StepContext> all;
+    for (int step = 0; step < schedule.steps; ++step) {
+      const double t = s.timesteps[static_cast<std::size_t>(step)];
+      all.push_back(context(step, t, Branch::conditional));
+      if (guided(step, expert(t))) all.push_back(context(step, t, Branch::unconditional));
+    }
+    return all;
+  }
+  bool any_guided(const dit::Schedule& s) const { return forwards(s).size() > s.timesteps.size(); }
 };
 
 void check_scale(const char* key, double value) {
@@ -121,6 +138,7 @@ Plan make_plan(const dit::ModelConfig& config, const GenerateOptions& options) {
     refuse("frames: expected " + std::to_string(temporal) + " k + 1, got " + std::to_string(plan.frames));
   }
   check_limit("frames", plan.frames);
+  plan.num_layers = static_cast<int>(model.num_layers);
   plan.channels = model.out_channels;
   plan.latent_frames = (plan.frames - 1) / temporal + 1;
   plan.latent_height = plan.height / spatial;
@@ -252,7 +270,7 @@ class Run {
     const DType dtype = experts[0].dtype();
     const auto shape = {plan.channels, plan.latent_frames, plan.latent_height, plan.latent_width};
     conditional_ = Tensor(dtype, shape);
-    const bool guided = plan.guided_forwards(sampler_.schedule()) > 0;
+    const bool guided = plan.any_guided(sampler_.schedule());
     if (guided) unconditional_ = Tensor(dtype, shape);
     velocity_ = Tensor(DType::f32, shape);
     text_.resize(experts.size());
@@ -327,17 +345,13 @@ class Run {
                    : observed_.v) = view.reshape({1, view.size(0), model.num_heads, model.head_dim});
     if (name != "v") return;
     observed_.context.layer = layer;
-    observed_.context.num_layers = static_cast<int>(model.num_layers);
-    observed_.context.grid = plan_.grid;
     options_.attention_observer(observed_);
   }
 
   void observe_hidden(int layer, std::string_view name, const TensorView& view) {
     const bool after = name == "block" && layer + 1 == static_cast<int>(experts_[0].config().num_layers);
     if (!after && name != "patch_embed") return;
-    HiddenStates hidden = {observed_.context, after, view};
-    hidden.context.grid = plan_.grid;
-    options_.hidden_observer(hidden);
+    options_.hidden_observer({observed_.context, after, view});
   }
 
   dit::ForwardInput input(double t, Branch branch) {
@@ -348,11 +362,7 @@ class Run {
     in.timesteps = {&timestep_, 1};
     in.text = &text_[expert][branch == Branch::conditional ? 0 : 1];
     in.rope = rope_;
-    in.context.expert = static_cast<int>(expert);
-    in.context.step = step_;
-    in.context.num_steps = plan_.schedule.steps;
-    in.context.timestep = std::clamp(t / static_cast<double>(plan_.schedule.num_train_timesteps), 0.0, 1.0);
-    in.context.branch = branch;
+    in.context = plan_.context(step_, t, branch);
     return in;
   }
 
@@ -470,9 +480,9 @@ Estimate Engine::estimate(const GenerateOptions& options) const {
   const Plan plan = make_plan(impl_->config, options);
   const dit::TransformerConfig& model = impl_->config.transformer;
   const dit::Schedule schedule = dit::make_schedule(plan.schedule);
-  const int guided = plan.guided_forwards(schedule);
-  const double forwards = plan.schedule.steps + guided;
   Estimate estimate;
+  estimate.forwards = plan.forwards(schedule);
+  const auto forwards = static_cast<double>(estimate.forwards.size());
   for (const dit::Transformer& expert : impl_->experts) estimate.weight_bytes += expert.weight_bytes();
   estimate.tokens = plan.grid.tokens();
   estimate.timesteps = schedule.timesteps;
@@ -481,7 +491,7 @@ Estimate Engine::estimate(const GenerateOptions& options) const {
   estimate.linear_flops = forwards * dit::Transformer::linear_flops(model, estimate.tokens);
   estimate.workspace_bytes = impl_->experts[0].workspace_bytes(estimate.tokens);
   estimate.cache_bytes =
-      StepCache::bytes_needed(options.cache, estimate.tokens, model.width(), impl_->experts[0].dtype(), guided > 0 ? 2 : 1);
+      StepCache::bytes_needed(options.cache, estimate.tokens, model.width(), impl_->experts[0].dtype(), plan.any_guided(schedule) ? 2 : 1);
   estimate.width = plan.width;
   estimate.height = plan.height;
   estimate.frames = plan.frames;

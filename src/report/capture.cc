@@ -67,17 +67,37 @@ void add_call_metadata(std::map<std::string, std::string>& metadata, const Atten
   metadata["scale"] = number_text(1.0 / std::sqrt(static_cast<double>(call.q.size(3))));
 }
 
+// All of `chosen` are from low to high.
+void check_numbers(const char* key, const std::vector<int>& chosen, int low, int high) {
+  for (const int value : chosen) {
+    if (value >= low && value <= high) continue;
+    const std::string range = std::to_string(low) + (low == high ? "" : " to " + std::to_string(high));
+    throw Error(kOperation, std::string(key) + ": expected " + range + ", got " + std::to_string(value));
+  }
+}
+
+void check_choice(const CaptureChoice& choice, const std::vector<StepContext>& forwards) {
+  const StepContext& first = forwards.front();
+  const StepContext& last = forwards.back();
+  check_numbers("steps", choice.steps, first.step, last.step);
+  check_numbers("layers", choice.layers, 0, first.num_layers - 1);
+  check_numbers("experts", choice.experts, first.expert, last.expert);  // the low-noise one comes after the other
+  for (const Branch branch : choice.branches) {
+    if (std::any_of(forwards.begin(), forwards.end(), [&](const StepContext& forward) { return forward.branch == branch; })) continue;
+    throw Error(kOperation, "branch: expected cond, got " + std::string(branch_name(branch)) + ": guidance, which adds the other one, is off");
+  }
+}
+
 class Capturing {
  public:
-  Capturing(const GenerateOptions& options, const CaptureChoice& choice, const std::string& model, const std::string& folder)
+  Capturing(const GenerateOptions& options, const std::vector<StepContext>& forwards, const CaptureChoice& choice, const std::string& model,
+            const std::string& folder)
       : choice_(choice), folder_(folder), run_metadata_(run_metadata(options, model)) {
-    for (const int step : choice.steps) {
-      if (step < 0 || step >= options.steps) {
-        throw Error(kOperation, "steps: expected 0 to " + std::to_string(options.steps - 1) + ", got " + std::to_string(step));
-      }
-      last_step_ = std::max(last_step_, step);
+    check_choice(choice, forwards);
+    for (const StepContext& forward : forwards) {
+      if (choice.wants_forward(forward)) last_step_ = forward.step;
     }
-    if (choice.steps.empty()) last_step_ = options.steps - 1;
+    if (last_step_ < 0) throw Error(kOperation, "expected a self-attention call with the chosen step, expert and branch, found none in this run");
     std::error_code error;
     fs::create_directories(folder, error);
     if (error) throw Error(kOperation, folder + ": " + error.message());
@@ -85,10 +105,6 @@ class Capturing {
   }
 
   void take(const AttentionInputs& call) {
-    for (const int layer : choice_.layers) {
-      if (layer >= 0 && layer < call.context.num_layers) continue;
-      throw Error(kOperation, "layers: expected 0 to " + std::to_string(call.context.num_layers - 1) + ", got " + std::to_string(layer));
-    }
     if (!choice_.wants(call.context)) return;
     std::map<std::string, std::string> metadata = run_metadata_;
     add_call_metadata(metadata, call);
@@ -110,7 +126,7 @@ class Capturing {
   const CaptureChoice& choice_;
   const std::string& folder_;
   const std::map<std::string, std::string> run_metadata_;
-  int last_step_ = 0;
+  int last_step_ = -1;  // of those that are chosen
   bool done_ = false;
   std::vector<std::string> files_;
 };
@@ -185,15 +201,17 @@ std::string sizes(const Capture& capture) { return "q " + capture.q.view().descr
 
 }  // namespace
 
-bool CaptureChoice::wants(const StepContext& context) const {
-  return holds(layers, context.layer) && holds(steps, context.step) && holds(experts, context.expert) && holds(branches, context.branch);
+bool CaptureChoice::wants_forward(const StepContext& context) const {
+  return holds(steps, context.step) && holds(experts, context.expert) && holds(branches, context.branch);
 }
+
+bool CaptureChoice::wants(const StepContext& context) const { return holds(layers, context.layer) && wants_forward(context); }
 
 const char* branch_name(Branch branch) { return branch == Branch::conditional ? "cond" : "uncond"; }
 
-std::vector<std::string> capture(const Generate& generate, const GenerateOptions& options, const CaptureChoice& choice,
-                                 const std::string& model, const std::string& folder) {
-  Capturing capturing(options, choice, model, folder);
+std::vector<std::string> capture(const Generate& generate, const GenerateOptions& options, const std::vector<StepContext>& forwards,
+                                 const CaptureChoice& choice, const std::string& model, const std::string& folder) {
+  Capturing capturing(options, forwards, choice, model, folder);
   GenerateOptions run = options;
   run.attention_observer = [&](const AttentionInputs& call) { capturing.take(call); };
   run.progress = [&](const ProgressEvent& event) { return !capturing.is_done(event) && (!options.progress || options.progress(event)); };
@@ -202,8 +220,6 @@ std::vector<std::string> capture(const Generate& generate, const GenerateOptions
   } catch (const Cancelled&) {
     if (!capturing.done()) throw;  // not by us
   }
-  if (capturing.files().empty())
-    throw Error(kOperation, "no self-attention call of this run has the chosen layer, step, expert and branch");
   return std::move(capturing.files());
 }
 

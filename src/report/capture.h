@@ -20,6 +20,7 @@ namespace winnow::report {
 struct CaptureChoice {
   std::vector<int> layers = {}, steps = {}, experts = {};
   std::vector<Branch> branches = {};
+  bool wants_forward(const StepContext& context) const;  // in any layer
   bool wants(const StepContext& context) const;
 };
 
@@ -28,9 +29,10 @@ const char* branch_name(Branch branch);  // "cond", "uncond"
 // Runs the generation as far as the chosen calls need it and writes each of them into `folder`, which is made if it is missing.
 // Files are named after the call, "step03_expert0_layer02_cond.safetensors"; tensors q, k, v are [1,S,H,D] in the dtype in
 // which attention gets them, and the metadata says where they come from. Returns the files in the order of the calls.
-// The generation runs under options.attention. Throws Error, also if no call was chosen, and Cancelled.
-std::vector<std::string> capture(const Generate& generate, const GenerateOptions& options, const CaptureChoice& choice,
-                                 const std::string& model, const std::string& folder);
+// The generation runs under options.attention; `forwards` are those of its Estimate. Throws Error, before the run if the choice
+// does not fit it, and Cancelled.
+std::vector<std::string> capture(const Generate& generate, const GenerateOptions& options, const std::vector<StepContext>& forwards,
+                                 const CaptureChoice& choice, const std::string& model, const std::string& folder);
 
 // One captured call in memory.
 struct Capture {

@@ -21,25 +21,33 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using tests::message_of;
 
-// Two layers, four steps on two experts, both branches; every call's q holds step and layer.
+// Four steps on two experts, the first three guided, two layers.
+std::vector<StepContext> forwards() {
+  std::vector<StepContext> all;
+  for (int step = 0; step < 4; ++step) {
+    StepContext context = {.expert = step / 2, .num_layers = 2, .step = step, .num_steps = 4, .grid = {2, 2, 2}};
+    context.timestep = 1.0 - 0.25 * step;
+    all.push_back(context);
+    context.branch = Branch::unconditional;
+    if (step < 3) all.push_back(context);
+  }
+  return all;
+}
+
+// Every call's q holds step and layer.
 struct FakeEngine {
-  int steps_run = 0;
+  int forwards_run = 0;
 
   GenerateResult operator()(const GenerateOptions& options) {
     Tensor q(DType::f32, {1, 8, 1, 4});
-    for (int step = 0; step < options.steps; ++step) {
-      if (!options.progress({.stage = "denoise", .step = step})) throw Cancelled("generate");
-      ++steps_run;
-      for (const Branch branch : {Branch::conditional, Branch::unconditional}) {
-        for (int layer = 0; layer < 2; ++layer) {
-          AttentionInputs call;
-          call.context = {.expert = step / 2, .layer = layer, .num_layers = 2, .step = step, .num_steps = options.steps, .grid = {2, 2, 2}};
-          call.context.timestep = 1.0 - 0.25 * step;
-          call.context.branch = branch;
-          q.as<float>()[0] = static_cast<float>(10 * step + layer);
-          call.q = call.k = call.v = q;
-          options.attention_observer(call);
-        }
+    for (const StepContext& forward : forwards()) {
+      if (!options.progress({.stage = "denoise", .step = forward.step})) throw Cancelled("generate");
+      ++forwards_run;
+      for (int layer = 0; layer < 2; ++layer) {
+        q.as<float>()[0] = static_cast<float>(10 * forward.step + layer);
+        AttentionInputs call = {forward, q, q, q};
+        call.context.layer = layer;
+        options.attention_observer(call);
       }
     }
     options.progress({.stage = "decode"});
@@ -55,7 +63,7 @@ class Captures : public tests::FolderTest {
     options.seed = 7;
     options.steps = 4;
     std::vector<std::string> names;
-    for (const std::string& file : capture(std::ref(engine_), options, choice, "models/m", path("new/folder")))
+    for (const std::string& file : capture(std::ref(engine_), options, forwards(), choice, "models/m", path("new/folder")))
       names.push_back(fs::path(file).filename().string());
     return names;
   }
@@ -73,7 +81,7 @@ class Captures : public tests::FolderTest {
 TEST_F(Captures, WritesTheChosenCallsAndStopsAfterThem) {
   const CaptureChoice choice = {.layers = {1}, .steps = {0, 2}, .branches = {Branch::conditional}};
   EXPECT_THAT(run(choice), ElementsAre("step00_expert0_layer01_cond.safetensors", "step02_expert1_layer01_cond.safetensors"));
-  EXPECT_EQ(engine_.steps_run, 3);
+  EXPECT_EQ(engine_.forwards_run, 6);
   const Capture read = load_capture(path("new/folder/step02_expert1_layer01_cond.safetensors"));
   EXPECT_EQ(read.q.as<float>()[0], 21.0F);
   EXPECT_EQ(read.context.step, 2);
@@ -90,31 +98,43 @@ TEST_F(Captures, WritesTheChosenCallsAndStopsAfterThem) {
 }
 
 TEST_F(Captures, EmptyListsStandForAll) {
-  EXPECT_EQ(run({}).size(), 16U);
-  EXPECT_EQ(run({.experts = {1}, .branches = {Branch::unconditional}}).size(), 4U);
-  EXPECT_EQ(load_captures(path("new/folder")).size(), 16U);
+  EXPECT_EQ(run({}).size(), 14U);
+  EXPECT_EQ(load_captures(path("new/folder")).size(), 14U);
+  EXPECT_EQ(run({.experts = {1}, .branches = {Branch::unconditional}}).size(), 2U);
+}
+
+TEST_F(Captures, TheRunEndsAfterTheLastChosenForward) {
+  EXPECT_EQ(run({.experts = {0}}).size(), 8U);
+  EXPECT_EQ(engine_.forwards_run, 4);
 }
 
 TEST_F(Captures, RefusesChoicesThatNoCallHas) {
   EXPECT_THAT(message_of([&] { run({.steps = {4}}); }), HasSubstr("steps: expected 0 to 3, got 4"));
   EXPECT_THAT(message_of([&] { run({.layers = {0, 2}}); }), HasSubstr("layers: expected 0 to 1, got 2"));
-  EXPECT_THAT(message_of([&] { run({.steps = {0}, .experts = {1}}); }), HasSubstr("no self-attention call"));
-  EXPECT_TRUE(fs::is_empty(path("new/folder")));
+  EXPECT_THAT(message_of([&] { run({.experts = {1, -1}}); }), HasSubstr("experts: expected 0 to 1, got -1"));
+  EXPECT_THAT(message_of([&] { run({.steps = {0}, .experts = {1}}); }), HasSubstr("found none in this run"));
+  EXPECT_THAT(message_of([&] { run({.steps = {3}, .branches = {Branch::unconditional}}); }), HasSubstr("found none in this run"));
+  std::vector<StepContext> one = {forwards().front()};
+  const CaptureChoice unguided = {.branches = {Branch::unconditional}};
+  EXPECT_THAT(message_of([&] { capture(std::ref(engine_), {}, one, unguided, "m", path("new/folder")); }),
+              HasSubstr("branch: expected cond, got uncond"));
+  EXPECT_EQ(engine_.forwards_run, 0);
+  EXPECT_FALSE(fs::exists(path("new/folder")));
 }
 
 TEST_F(Captures, ACancelledRunIsCancelled) {
   GenerateOptions options;
   options.steps = 4;
   options.progress = [](const ProgressEvent& event) { return event.step < 1; };
-  EXPECT_THROW(capture(std::ref(engine_), options, {}, "m", path("x")), Cancelled);
+  EXPECT_THROW(capture(std::ref(engine_), options, forwards(), {}, "m", path("x")), Cancelled);
 }
 
 TEST_F(Captures, AFolderThatCannotBeMadeIsAnErrorBeforeTheRun) {
   std::ofstream(path("file")) << "x";
   GenerateOptions options;
   options.steps = 4;
-  EXPECT_THAT(message_of([&] { capture(std::ref(engine_), options, {}, "m", path("file/below")); }), HasSubstr("file/below"));
-  EXPECT_EQ(engine_.steps_run, 0);
+  EXPECT_THAT(message_of([&] { capture(std::ref(engine_), options, forwards(), {}, "m", path("file/below")); }), HasSubstr("file/below"));
+  EXPECT_EQ(engine_.forwards_run, 0);
 }
 
 TEST_F(Captures, NamesArePathsBelowTheFolder) {
