@@ -84,7 +84,8 @@ void check_choice(const CaptureChoice& choice, const std::vector<StepContext>& f
   check_numbers("experts", choice.experts, first.expert, last.expert);  // the low-noise one comes after the other
   for (const Branch branch : choice.branches) {
     if (std::any_of(forwards.begin(), forwards.end(), [&](const StepContext& forward) { return forward.branch == branch; })) continue;
-    throw Error(kOperation, "branch: expected cond, got " + std::string(branch_name(branch)) + ": guidance, which adds the other one, is off");
+    throw Error(kOperation,
+                "branch: expected cond, got " + std::string(branch_name(branch)) + ": guidance, which adds the other one, is off");
   }
 }
 
@@ -97,7 +98,8 @@ class Capturing {
     for (const StepContext& forward : forwards) {
       if (choice.wants_forward(forward)) last_step_ = forward.step;
     }
-    if (last_step_ < 0) throw Error(kOperation, "expected a self-attention call with the chosen step, expert and branch, found none in this run");
+    if (last_step_ < 0)
+      throw Error(kOperation, "expected a self-attention call with the chosen step, expert and branch, found none in this run");
     std::error_code error;
     fs::create_directories(folder, error);
     if (error) throw Error(kOperation, folder + ": " + error.message());

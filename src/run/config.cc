@@ -12,35 +12,36 @@ namespace winnow {
 
 namespace {
 
-// The keys that every method shares.
+template <class Options>
+concept HasHeadBudgets = requires(const Options& options) {
+  options.budgets;
+};
+
+bool has_head_budgets(const Method& method) {
+  return std::visit([]<class Options>(const Options&) { return HasHeadBudgets<Options>; }, method);
+}
+
+// The keys beside the method's own.
 template <class Config, class Visit>
 void shared_options(Config& config, Visit&& visit) {
   GateOptions::options(config.gate, visit);
   TokenOptions::options(config.tokens, visit);
-  visit("budget", config.budget);
+  if (has_head_budgets(config.method)) visit("budget", config.budget);
   visit("executor", config.executor);
   visit("profile", config.profile);
-}
-
-template <class Options>
-std::set<std::string> keys_of(const Options& options) {
-  std::set<std::string> keys;
-  const auto collect = [&](const char* key, const auto&) { keys.insert(key); };
-  if constexpr (std::is_same_v<Options, AttentionConfig>) {
-    shared_options(options, collect);
-  } else {
-    Options::options(options, collect);
-  }
-  return keys;
 }
 
 // The method that an object without "method" means: the only one that takes all of its keys, at least one of them its own.
 // Others publish their settings so, for example {"sparsity":0.75,"n_k":4,"n_q":4}. Empty if there is none.
 std::string implied_method(const nlohmann::json& object) {
-  const std::set<std::string> shared = keys_of(AttentionConfig{});
   std::vector<std::string> found;
   for_each_alternative<Method>([&]<class Options>(const Options& defaults) {
-    const std::set<std::string> own = keys_of(defaults);
+    AttentionConfig config;
+    config.method = defaults;
+    std::set<std::string> own;
+    std::set<std::string> shared;
+    Options::options(defaults, [&](const char* key, const auto&) { own.insert(key); });
+    shared_options(config, [&](const char* key, const auto&) { shared.insert(key); });
     bool any = false;
     bool all = true;
     for (const auto& [key, value] : object.items()) {
@@ -58,7 +59,7 @@ void check_budget(const AttentionConfig& config) {
   config.budget->validate();
   std::visit(
       [&]<class Options>(const Options& options) {
-        if constexpr (requires { options.budgets; }) {
+        if constexpr (HasHeadBudgets<Options>) {
           if (!options.budgets.empty()) throw Error("config", "budget: expected this or budgets, got both");
         } else {
           throw Error("config", std::string("budget: expected a method with budgets per head, got ") + Options::kName);

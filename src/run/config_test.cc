@@ -15,6 +15,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 std::string error_of(const std::string& text) {
   try {
@@ -150,6 +151,10 @@ TEST(Config, UnknownKeysListTheKnownOnes) {
   EXPECT_THAT(error_of(R"({"method":"mean_pool","cfd":0.5})"),
               AllOf(HasSubstr("\"cfd\""), HasSubstr("mean_pool takes method, cdf, density, neighbors, means, budgets, skip_first_steps")));
   EXPECT_THAT(error_of(R"({"method":"dense","cdf":0.5})"), HasSubstr("\"cdf\""));  // of another method
+  for (const std::string method : {"dense", "window", "skip_softmax", "plan"}) {
+    EXPECT_THAT(error_of(R"({"method":")" + method + R"(","x":1})"), AllOf(HasSubstr(method + " takes"), Not(HasSubstr("budget"))));
+  }
+  EXPECT_THAT(error_of(R"({"method":"sol","x":1})"), HasSubstr(", budget, executor"));
   EXPECT_THAT(error_of(R"({"method":"dense","experts":{"middle":{}}})"),
               AllOf(HasSubstr("\"experts.middle\""), HasSubstr("experts takes high, low")));
   EXPECT_THAT(error_of(R"({"method":"dense","experts":{"low":{"executor":"reference"}}})"),

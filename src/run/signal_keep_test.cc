@@ -10,6 +10,7 @@
 
 #include "calib/budget.h"
 #include "core/random.h"
+#include "tests/support/message_of.h"
 #include "tests/support/temporary_folder.h"
 #include "winnow/error.h"
 #include "winnow/session.h"
@@ -150,7 +151,10 @@ TEST(SignalBudget, Configuration) {
       EXPECT_THAT(error.what(), HasSubstr(what));
     }
   };
-  refuses(R"({"method":"dense","budget":{}})", "budget: expected a method with budgets per head, got dense");
+  refuses(R"({"method":"dense","budget":{}})", "unknown key \"budget\": method dense takes");
+  AttentionConfig dense;
+  dense.budget.emplace();
+  EXPECT_THAT(tests::message_of([&] { dense.validate(); }), HasSubstr("budget: expected a method with budgets per head, got dense"));
   refuses(R"({"method":"subblock","budgets":"x.json","budget":{}})", "got both");
   refuses(R"({"method":"subblock","budget":{"mass":2}})", "budget.mass");
   refuses(R"({"method":"subblock","budget":{"mas":2}})", "unknown key \"budget.mas\"");
