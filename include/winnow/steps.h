@@ -41,7 +41,7 @@ struct GateOverride {
   std::optional<std::optional<double>> disabled_until_timestep = std::nullopt;  // the inner nullopt takes the rule away
 
   bool operator==(const GateOverride&) const = default;
-  template <class Self, class Visit>
+  template <class Self, class Visit>  // Self: also GateOptions, which has the same keys
   static void options(Self& self, Visit&& visit) {
     visit("skip_first_steps", self.skip_first_steps);
     visit("skip_first_fraction", self.skip_first_fraction);
@@ -91,12 +91,7 @@ struct GateOptions {
   void validate() const;  // throws Error naming the key, what was expected and what was found
   template <class Self, class Visit>
   static void options(Self& self, Visit&& visit) {
-    visit("skip_first_steps", self.skip_first_steps);
-    visit("skip_first_fraction", self.skip_first_fraction);
-    visit("skip_first_layers", self.skip_first_layers);
-    visit("dense_layers", self.dense_layers);
-    visit("min_seq_len", self.min_seq_len);
-    visit("disabled_until_timestep", self.disabled_until_timestep);
+    GateOverride::options(self, visit);
     visit("experts", self.experts);
     visit("branches", self.branches);
   }
