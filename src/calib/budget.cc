@@ -15,18 +15,6 @@ constexpr const char* kOperation = "budget";
 constexpr const char* kFormat = "winnow.budget_calibration";
 constexpr std::array<const char*, 2> kExperts = {"high", "low"};
 
-// A list of numbers in [low, high].
-std::vector<double> numbers(JsonFields& fields, const char* key, double low, double high) {
-  const nlohmann::json& list = fields.value(key);
-  if (!list.is_array() || list.empty()) fields.fail(key, "a list of numbers", list);
-  std::vector<double> values;
-  for (const nlohmann::json& item : list) {
-    if (!item.is_number() || !(item.get<double>() >= low && item.get<double>() <= high)) fields.fail(key, "numbers in range", item);
-    values.push_back(item.get<double>());
-  }
-  return values;
-}
-
 BudgetCalibration::Expert read_expert(JsonFields fields) {
   BudgetCalibration::Expert expert;
   expert.kind = fields.text("kind");
@@ -34,8 +22,9 @@ BudgetCalibration::Expert read_expert(JsonFields fields) {
   expert.points = fields.integer("points", 1, std::int64_t{1} << 40U);
   expert.spearman = fields.number("spearman", -1.0, 1.0);
   BudgetMap& map = expert.map;
-  map.x = numbers(fields, "ln_max_weight", -1e3, 0.0);
-  map.sparsity = numbers(fields, "sparsity", 0.0, 1.0);
+  map.x = fields.numbers("ln_max_weight", -1e3, 0.0);
+  map.sparsity = fields.numbers("sparsity", 0.0, 1.0);
+  if (map.x.empty()) fields.fail("ln_max_weight", "at least one number", fields.value("ln_max_weight"));
   if (map.x.size() != map.sparsity.size()) fields.fail("sparsity", "as many numbers as ln_max_weight", fields.value("sparsity"));
   for (std::size_t i = 1; i < map.x.size(); ++i) {
     if (!(map.x[i] > map.x[i - 1])) fields.fail("ln_max_weight", "ascending numbers", fields.value("ln_max_weight"));

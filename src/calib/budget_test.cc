@@ -55,7 +55,7 @@ TEST(BudgetCalibrationFile, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(error_of("", "[-4,-2]", "[0.1]"), HasSubstr("sparsity"));
   EXPECT_THAT(error_of("", "[]", "[]"), HasSubstr("ln_max_weight"));
   EXPECT_THAT(error_of("", "[-4,\"x\"]", "[0.1,0.5]"), HasSubstr("ln_max_weight"));
-  EXPECT_THAT(error_of("", "[-4,-2]", "[0.1,1.5]"), HasSubstr("sparsity"));
+  EXPECT_THAT(error_of("", "[-4,-2]", "[0.1,1.5]"), HasSubstr("sparsity: expected numbers from 0 to 1, got 1.5"));
 }
 
 }  // namespace

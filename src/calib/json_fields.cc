@@ -5,6 +5,14 @@
 
 namespace winnow {
 
+namespace {
+
+bool is_number_in(const nlohmann::json& x, double low, double high) {
+  return x.is_number() && x.get<double>() >= low && x.get<double>() <= high;
+}
+
+}  // namespace
+
 JsonFields::JsonFields(const nlohmann::json& object, std::string operation, std::string name)
     : object_(object), operation_(std::move(operation)), name_(std::move(name)) {
   if (!object.is_object()) throw Error(operation_, name_ + ": expected an object, got " + object.dump(-1, ' ', true).substr(0, 60));
@@ -23,10 +31,17 @@ const nlohmann::json& JsonFields::value(const char* key) {
 
 double JsonFields::number(const char* key, double low, double high) {
   const nlohmann::json& found = value(key);
-  if (!found.is_number() || !(found.get<double>() >= low && found.get<double>() <= high)) {
-    fail(key, "a number from " + short_number(low) + " to " + short_number(high), found);
-  }
+  if (!is_number_in(found, low, high)) fail(key, "a number from " + short_number(low) + " to " + short_number(high), found);
   return found.get<double>();
+}
+
+std::vector<double> JsonFields::numbers(const char* key, double low, double high) {
+  const nlohmann::json& found = value(key);
+  if (!found.is_array()) fail(key, "a list of numbers", found);
+  for (const nlohmann::json& item : found) {
+    if (!is_number_in(item, low, high)) fail(key, "numbers from " + short_number(low) + " to " + short_number(high), item);
+  }
+  return found.get<std::vector<double>>();
 }
 
 std::int64_t JsonFields::integer(const char* key, std::int64_t low, std::int64_t high) {

@@ -18,6 +18,7 @@ class JsonFields {
   bool has(const char* key) const { return object_.contains(key); }
   // Each throws Error naming the field if it is missing, of another type or out of [low, high].
   double number(const char* key, double low, double high);
+  std::vector<double> numbers(const char* key, double low, double high);  // a list, maybe empty
   std::int64_t integer(const char* key, std::int64_t low, std::int64_t high);
   std::string text(const char* key);
   const nlohmann::json& value(const char* key);

@@ -21,20 +21,10 @@ auto experts_of(Ratios& ratios) {
   return std::array{std::pair("high", &ratios.high), std::pair("low", &ratios.low)};
 }
 
-std::vector<double> positive_numbers(JsonFields& fields, const char* key) {
-  constexpr double kLargest = 1e6;
-  const nlohmann::json& list = fields.value(key);
-  if (!list.is_array()) fields.fail(key, "a list of numbers", list);
-  std::vector<double> values;
-  for (const nlohmann::json& item : list) {
-    if (!item.is_number() || !(item.get<double>() > 0.0 && item.get<double>() <= kLargest)) fields.fail(key, "numbers > 0", item);
-    values.push_back(item.get<double>());
-  }
-  return values;
-}
-
 MagnitudeRatios read_expert(JsonFields fields) {
-  MagnitudeRatios ratios = {positive_numbers(fields, "conditional"), positive_numbers(fields, "unconditional")};
+  constexpr double kLargest = 1e6;  // more, or less than its inverse, is not a ratio of neighbouring steps
+  const auto numbers = [&](const char* key) { return fields.numbers(key, 1.0 / kLargest, kLargest); };
+  MagnitudeRatios ratios = {numbers("conditional"), numbers("unconditional")};
   if (ratios.conditional.empty()) fields.fail("conditional", "at least one number", fields.value("conditional"));
   fields.finish();
   return ratios;

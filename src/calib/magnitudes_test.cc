@@ -45,7 +45,7 @@ TEST(MagnitudeCalibration, RefusalsNameTheirField) {
   EXPECT_THAT(message("{}"), HasSubstr("expected the key \"format\""));
   EXPECT_THAT(message(R"({"format":"other"})"), HasSubstr("format: expected winnow.magnitude_calibration"));
   EXPECT_THAT(message(head + R"("experts":{"high":{"conditional":[1,0],"unconditional":[]}}})"),
-              HasSubstr("high: conditional: expected numbers > 0, got 0"));
+              HasSubstr("high: conditional: expected numbers from 1e-06 to 1e+06, got 0"));
   EXPECT_THAT(message(head + R"("experts":{"high":{"conditional":[],"unconditional":[]}}})"), HasSubstr("at least one number"));
   EXPECT_THAT(message(head + R"("experts":{"high":{"conditional":[1]}}})"), HasSubstr("expected the key \"unconditional\""));
   EXPECT_THAT(message(head + R"("experts":{"middle":{}}})"), HasSubstr("unknown key \"middle\""));
