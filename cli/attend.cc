@@ -178,7 +178,7 @@ void attend_command(const AttendFlags& flags) {
     config.method = plan_setting(flags.plan, flags.plan_blocks);
     config.validate();
   }
-  if (config.budget) throw Error("attend", "budget: expected none, because 1/l of earlier calls is not known for a single one");
+  report::check_single_call(config);
   report::CallOptions options;
   options.gpu = gpu_of(flags.device);
   if (options.gpu) report::check_gpu(*options.gpu);  // before anything slow

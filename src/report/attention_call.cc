@@ -63,8 +63,10 @@ AttentionConfig always_sparse(AttentionConfig config) {
   return config;
 }
 
-// A session runs such calls dense, whatever the method.
-void check_self_attention(const AttentionInputs& call, const AttentionConfig& config) {
+void check_call(const AttentionInputs& call, const AttentionConfig& config) {
+  check_ranks(call);
+  check_single_call(config);
+  // A session runs cross-attention dense, whatever the method.
   if (call.q.size(1) == call.k.size(1) || std::holds_alternative<Dense>(config.method)) return;
   throw Error("attend", std::string("expected as many queries as keys for ") + config.method_name() +
                             ", because other calls run dense (cross_attention), got q " + call.q.describe() + " and k " +
@@ -75,8 +77,7 @@ class Measurement {
  public:
   Measurement(const AttentionInputs& call, const ExactRows& exact, const AttentionConfig& config, const CallOptions& options)
       : call_(call), exact_(exact), config_(always_sparse(config)), options_(options) {
-    check_ranks(call);
-    check_self_attention(call, config);
+    check_call(call, config);
     if (options.repeat < 0) throw Error("attend", "repeat: expected at least 0, got " + std::to_string(options.repeat));
     AttentionConfig dense;
     dense.executor = config.executor;
@@ -184,14 +185,17 @@ ExactRows f32_rows(const AttentionInputs& call) {
   return exact_rows(call, static_cast<int>(std::max<std::int64_t>(1, call.q.size(1))));
 }
 
+void check_single_call(const AttentionConfig& config) {
+  if (config.budget) throw Error("attend", "budget: expected none, because 1/l of earlier calls is not known for a single one");
+}
+
 CallMeasurement measure_call(const AttentionInputs& call, const ExactRows& exact, const AttentionConfig& config,
                              const CallOptions& options) {
   return Measurement(call, exact, config, options).run();
 }
 
 double density_of(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws) {
-  check_ranks(call);
-  check_self_attention(call, config);
+  check_call(call, config);
   const Workspace::Scope scope(ws);
   if (const std::optional<TilePlan> plan = plan_of(call, config, ws)) return plan->density();
   const TensorView out(ws.allocate_bytes(static_cast<std::size_t>(call.q.numel()) * sizeof(float)), DType::f32, call.q.shape.data(), 4);

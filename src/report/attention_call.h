@@ -60,16 +60,19 @@ struct CallMeasurement {
   double speedup() const { return total_seconds() > 0.0 ? dense_seconds / total_seconds() : 0.0; }
 };
 
+// Throws Error if the setting needs more than one call: a budget follows 1/l of the calls before.
+void check_single_call(const AttentionConfig& config);
+
 // q [B,Sq,H,D]  k, v [B,Sk,Hk,D]; of the context only the grid is used; the setting's gates and cost profile are ignored. A method that
 // looks at positions needs the grid.
-// `exact` belongs to the same call. Throws Error, Cancelled.
+// `exact` belongs to the same call. Throws Error, also where check_single_call() does; Cancelled.
 CallMeasurement measure_call(const AttentionInputs& call, const ExactRows& exact, const AttentionConfig& config,
                              const CallOptions& options);
 
 // Throws Error, naming what is missing, if this build or machine cannot run attention on that GPU.
 void check_gpu(int gpu);
 
-// The share of the call that the setting computes. Throws Error.
+// The share of the call that the setting computes. Throws Error as measure_call().
 double density_of(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws);
 
 // The plan that the setting makes for these inputs; unset for dense and skip_softmax. Memory belongs to the plan or to `ws`.

@@ -1,15 +1,21 @@
 // The microscope on small random calls.
 #include "report/attention_call.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "tests/support/message_of.h"
 #include "winnow/error.h"
+#include "winnow/workspace.h"
 
 namespace winnow::report {
 namespace {
+
+using ::testing::HasSubstr;
+using tests::message_of;
 
 Tensor random_tensor(std::int64_t S, std::uint64_t seed) {
   Tensor t(DType::f32, {1, S, 2, 16});
@@ -106,6 +112,12 @@ TEST(MeasureCall, BadInputsAndCancel) {
   EXPECT_THROW(measure_call({{}, in.q, in.k, shorter}, exact, {}, quick()), Error);
   EXPECT_THROW(exact_rows({{}, flat, in.k, in.v}, 33), Error);
   EXPECT_THROW(exact_rows(in.call(), 0), Error);
+  AttentionConfig budget;
+  budget.method = MeanPool{};
+  budget.budget.emplace();
+  Workspace ws;
+  EXPECT_THAT(message_of([&] { in.measure(budget, quick()); }), HasSubstr("budget: expected none"));
+  EXPECT_THAT(message_of([&] { density_of(in.call(), budget, ws); }), HasSubstr("budget: expected none"));
   CallOptions options = quick();
   options.repeat = -1;
   EXPECT_THROW(in.measure({}, options), Error);

@@ -28,7 +28,7 @@ class CallRunner {
   virtual TensorView lse() = 0;  // [B,H,S] f32, natural log; runs once more
 };
 
-// `call` and `ws` live longer than the runner. Throw Error if the setting is not one for the place.
+// `call` and `ws` live longer than the runner, and the setting has passed check_single_call(). Throw Error if it is not one for the place.
 std::unique_ptr<CallRunner> cpu_runner(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws);
 
 // The inputs of a call in the memory of a GPU, which several settings share.

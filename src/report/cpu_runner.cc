@@ -7,16 +7,10 @@ namespace winnow::report {
 
 namespace {
 
-// No call has gone before this one whose 1/l a budget could follow, and its own from the last repetition must not count.
-AttentionConfig without_budget(AttentionConfig config) {
-  config.budget.reset();
-  return config;
-}
-
 class CpuRunner : public CallRunner {
  public:
   CpuRunner(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws)
-      : call_(call), session_(without_budget(config)), ws_(ws), out_(DType::f32, call.q.shape.data(), 4) {
+      : call_(call), session_(config), ws_(ws), out_(DType::f32, call.q.shape.data(), 4) {
     context_.grid = call.context.grid;
   }
 

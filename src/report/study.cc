@@ -21,9 +21,15 @@ void tell(const StudyProgress& progress, const StudyEvent& event) {
   if (progress && !progress(event)) throw Cancelled(kOperation);
 }
 
+// Captured calls have none before them whose 1/l a budget could follow: it counts in videos only.
+AttentionConfig on_captures(AttentionConfig config) {
+  config.budget.reset();
+  return config;
+}
+
 double mean_density(const std::vector<Capture>& captures, const AttentionConfig& config, Workspace& ws) {
   double sum = 0.0;
-  for (const Capture& capture : captures) sum += density_of(capture.inputs(), config, ws);
+  for (const Capture& capture : captures) sum += density_of(capture.inputs(), on_captures(config), ws);
   return sum / static_cast<double>(captures.size());
 }
 
@@ -133,7 +139,7 @@ void measure_captures(Study& study, const std::vector<Capture>& captures, const 
     for (std::size_t s = 0; s < study.settings.size(); ++s, ++done) {
       const StudySetting& setting = study.settings[s];
       tell(progress, {"captures", capture.name + "  " + setting.label, done, total});
-      CaptureRow row = {capture.name, s, measure_call(call, exact, setting.attention, options)};
+      CaptureRow row = {capture.name, s, measure_call(call, exact, on_captures(setting.attention), options)};
       if (setting.is_exact) {
         if (row.call.executor == exact.executor) continue;
         row.call.mass_recall = row.call.set_recall = 1.0;

@@ -317,10 +317,11 @@ TEST(Captured, FitsAndMeasuresRealCalls) {
   list.video_densities = {0.5};
   list.methods = {
       {.label = "best", .attention = R"({"method":"oracle"})", .knob = Knob{.key = "density", .sparse = 0.01, .dense = 1.0}},
-      {.label = "skip", .attention = R"({"method":"skip_softmax"})", .knob = Knob{.key = "threshold", .sparse = 0.9, .dense = 0.0}}};
+      {.label = "skip", .attention = R"({"method":"skip_softmax"})", .knob = Knob{.key = "threshold", .sparse = 0.9, .dense = 0.0}},
+      {.label = "1/l", .attention = R"({"method":"oracle","density":0.5,"budget":{"mean_keep":0.1}})"}};
   Study study = make_study(list, captures, DType::f32, {});
   std::erase_if(study.settings, [](const StudySetting& s) { return s.label == "floor"; });
-  ASSERT_EQ(study.settings.size(), 3U);
+  ASSERT_EQ(study.settings.size(), 4U);
   EXPECT_TRUE(study.settings[1].makes_videos);
   EXPECT_FALSE(study.settings[2].makes_videos);
   EXPECT_EQ(study.unreached.size(), 2U);
@@ -328,9 +329,10 @@ TEST(Captured, FitsAndMeasuresRealCalls) {
   options.repeat = 1;
   measure_captures(study, captures, options, {});
   const std::vector<CaptureSummary> summaries = summarise_captures(study);
-  ASSERT_EQ(summaries.size(), 2U);  // dense runs on the executor that is exact
+  ASSERT_EQ(summaries.size(), 3U);  // dense runs on the executor that is exact
   EXPECT_NEAR(summaries[0].density, 0.5, 1e-9);
   EXPECT_NEAR(summaries[1].density, 0.3, 1e-9);
+  EXPECT_EQ(summaries[2].density, summaries[0].density);  // without the budget, which has no earlier call to follow
   EXPECT_EQ(summaries[0].set_recall, 1.0);
   EXPECT_GT(summaries[1].errors.rel_l2, summaries[0].errors.rel_l2);
   EXPECT_THAT(message_of([&] { make_study(list, {}, DType::f32, {}); }), HasSubstr("captures: expected some"));
