@@ -1,4 +1,5 @@
 // winnow attend: one attention call on captured q, k, v: error, density, recall, time.
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -17,6 +18,7 @@
 #include "cli/help.h"
 #include "cli/interrupt.h"
 #include "cli/terminal.h"
+#include "core/numeric.h"
 #include "core/partial_file.h"
 #include "core/safetensors.h"
 #include "report/attention_call.h"
@@ -100,8 +102,28 @@ std::optional<int> gpu_of(const std::string& device) {
   throw Error("attend", "device: expected cpu, cuda or cuda:N, got " + device);
 }
 
+template <class T>
+std::int64_t count_non_finite(const TensorView& x) {
+  const T* values = x.as<T>();
+  return std::count_if(values, values + x.numel(), [](T value) { return !std::isfinite(to_f32(value)); });
+}
+
+std::int64_t count_non_finite(const TensorView& x) {
+  if (x.dtype == DType::f32) return count_non_finite<float>(x);
+  return x.dtype == DType::f16 ? count_non_finite<f16>(x) : count_non_finite<bf16>(x);
+}
+
+// Attention passes them on, as IEEE says, so that they are no fault of a method.
+void note_non_finite(const AttentionInputs& call) {
+  const std::int64_t count = count_non_finite(call.q) + count_non_finite(call.k) + count_non_finite(call.v);
+  if (count == 0) return;
+  std::fprintf(stderr, "winnow: note: q, k, v: %lld values are NaN or infinite, and so is what attention makes of them\n",
+               static_cast<long long>(count));
+}
+
 void print_errors(const char* name, const report::CallErrors& errors) {
-  std::printf("%-14s rel-L1 %.3e   rel-L2 %.3e   cosine %.6f\n", name, errors.rel_l1, errors.rel_l2, errors.cosine);
+  const auto plain = [](double x) { return std::isnan(x) ? std::abs(x) : x; };  // "nan", not "-nan"
+  std::printf("%-14s rel-L1 %.3e   rel-L2 %.3e   cosine %.6f\n", name, plain(errors.rel_l1), plain(errors.rel_l2), plain(errors.cosine));
 }
 
 void print_result(const AttentionConfig& config, const report::CallMeasurement& m, bool on_gpu) {
@@ -195,6 +217,7 @@ void attend_command(const AttendFlags& flags) {
   set_grid(capture, flags.grid);
   check_grid(capture, config);
   const AttentionInputs call = capture.inputs();
+  note_non_finite(call);
   options.repeat = flags.repeat;
   options.recall = !flags.no_recall;
   options.progress = [](const ProgressEvent&) { return interrupt_signal() == 0; };

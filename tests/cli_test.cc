@@ -552,12 +552,15 @@ TEST_F(CliAttendSmall, RefusesWhatOneCallCannotShow) {
   EXPECT_EQ(winnow({"attend", "--qkv", path("cross.safetensors"), "--method", "dense", "--repeat", "1"}).code, 0);
 }
 
-TEST_F(CliAttendSmall, ReportHasNoNulls) {
+TEST_F(CliAttendSmall, SaysWhatIsNotFinite) {
   Tensor x(DType::f32, {70, 1, 4});
   x.as<float>()[0] = std::nanf("");
   const NamedTensor tensors[] = {{"q", x}, {"k", x}, {"v", x}};
   write_safetensors(path("nan.safetensors"), tensors);
-  EXPECT_EQ(winnow({"attend", "--qkv", path("nan.safetensors"), "--repeat", "1", "--json", path("a.json")}).code, 0);
+  const tests::Finished run = winnow({"attend", "--qkv", path("nan.safetensors"), "--repeat", "1", "--json", path("a.json")});
+  EXPECT_EQ(run.code, 0);
+  EXPECT_THAT(run.out, AllOf(HasSubstr("rel-L1 nan "), Not(HasSubstr("-nan"))));
+  EXPECT_THAT(run.err, HasSubstr("note: q, k, v: 3 values are NaN or infinite"));
   const auto json = nlohmann::json::parse(tests::read_file(path("a.json")));
   EXPECT_TRUE(json.at("error").empty()) << json.at("error");
 }
