@@ -168,7 +168,7 @@ class Generation {
     write_sheets();
     if (!flags_.save_latents.empty()) {
       const std::vector<NamedTensor> tensors = {{"latents", comparison_.outcomes.front().latents}};
-      write_safetensors(flags_.save_latents, tensors, {{"seed", std::to_string(options_.seed)}, {"prompt", options_.prompt}});
+      write_safetensors(flags_.save_latents, tensors, {noise(), {"prompt", options_.prompt}});
       written_.push_back(flags_.save_latents);
     }
     if (!flags_.report.empty()) {
@@ -209,8 +209,14 @@ class Generation {
     written_.push_back(side_by_side_path(flags_));
   }
 
+  // Where the starting noise is from.
+  std::pair<std::string, std::string> noise() const {
+    if (!options_.latents.empty()) return {"latents", options_.latents};
+    return {"seed", std::to_string(options_.seed)};
+  }
+
   void summarise() const {
-    print_field("seed", std::to_string(options_.seed));
+    print_field(noise().first.c_str(), noise().second);
     print_field("schedule", schedule_line(estimate_, options_));
     print_field("experts", expert_line(estimate_, options_.steps));
     for (const report::Outcome& outcome : comparison_.outcomes) print_outcome(outcome);

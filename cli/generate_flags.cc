@@ -103,11 +103,12 @@ void add_sampling_flags(CLI::App& command, GenerateFlags& flags, const char* ste
       ->check(not_empty())
       ->type_name("X")
       ->group(group);
-  command.add_option("-s,--seed", flags.seed, "Seed of the starting noise, 0 to 2^64-1; -1 = random. It is always printed")
+  command.add_option("-s,--seed", flags.seed, "Seed of the starting noise, 0 to 2^64-1; -1 = random")
       ->capture_default_str()
       ->type_name("N")
       ->group(group);
   command.add_option("--latents", flags.latents, "Safetensors file with the starting noise, instead of a seed")
+      ->excludes("--seed")
       ->type_name("FILE")
       ->group(group);
 }

@@ -378,6 +378,22 @@ TEST_F(CliRun, WritesVideoSheetReportAndLatents) {
   EXPECT_EQ(latents.at("latents").describe(), "[1,48,9,12,12] f32");
 }
 
+TEST_F(CliRun, NoiseFromAFileHasNoSeed) {
+  const Tensor noise(DType::f32, {1, 48, 9, 12, 12});
+  write_safetensors(path("noise"), std::vector<NamedTensor>{{"latents", noise}});
+  const tests::Finished both = winnow(small(with_prompt({"-o", path("a.y4m"), "--latents", path("noise"), "--seed", "3"})));
+  EXPECT_EQ(both.code, 2);
+  EXPECT_THAT(both.err, HasSubstr("--seed"));
+  const tests::Finished run = winnow(
+      small(with_prompt({"-o", path("a.y4m"), "--latents", path("noise"), "--report", path("r.json"), "--save-latents", path("l")})));
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(StartsWith("latents     " + path("noise") + "\n"), Not(HasSubstr("seed"))));
+  const auto report = nlohmann::json::parse(tests::read_file(path("r.json")));
+  EXPECT_EQ(report.at("latents"), path("noise"));
+  EXPECT_FALSE(report.contains("seed"));
+  EXPECT_FALSE(SafetensorsFile::open(path("l")).metadata().contains("seed"));
+}
+
 TEST_F(CliRun, SameSeedSameVideoOnAnyNumberOfThreads) {
   ASSERT_EQ(winnow(small(with_prompt({"-o", path("a.y4m"), "--threads", "1"}))).code, 0);
   ASSERT_EQ(winnow(small(with_prompt({"-o", path("b.y4m"), "--threads", "2"}))).code, 0);

@@ -74,7 +74,7 @@ struct StepReport {
 };
 
 struct GenerateReport {
-  std::uint64_t seed = 0;
+  std::uint64_t seed = 0;  // of the noise, unless that came from a file
   std::vector<StepReport> steps;
   int high_noise_steps = 0;  // steps on expert 0
   SessionTotals attention;   // self-attention

@@ -111,9 +111,12 @@ std::string to_json(const Comparison& comparison, const GenerateOptions& options
   json["model"] = info.model;
   json["prompt"] = options.prompt;
   if (!options.prompt_embeds.empty()) json["prompt_embeds"] = options.prompt_embeds;
-  if (!options.latents.empty()) json["latents"] = options.latents;
   if (!options.negative_prompt.empty()) json["negative_prompt"] = options.negative_prompt;
-  json["seed"] = options.seed;
+  if (options.latents.empty()) {
+    json["seed"] = options.seed;
+  } else {
+    json["latents"] = options.latents;
+  }
   json["steps"] = options.steps;
   if (options.solver) json["solver"] = *options.solver == Solver::unipc ? "unipc" : "euler";
   json["sigma_mode"] = options.sigma_mode == SigmaMode::wan ? "wan" : "diffusers";

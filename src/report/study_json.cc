@@ -106,6 +106,7 @@ Json generation_record(const StudyInfo& info) {
   json["height"] = options.height;
   json["frames"] = options.frames;
   json["steps"] = options.steps;
+  if (!options.latents.empty()) json["latents"] = options.latents;
   if (!options.negative_prompt.empty()) json["negative_prompt"] = options.negative_prompt;
   put(json, "guidance_scale", options.guidance_scale);
   put(json, "guidance_scale_2", options.guidance_scale_2);

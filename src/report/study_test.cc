@@ -201,6 +201,9 @@ TEST(Videos, ResumesWhereItEnded) {
   Study next = two_settings();
   EXPECT_EQ(take_over_videos(next, {.model = "m", .program = "2"}, saved, "r"), 0);  // another build
   EXPECT_EQ(take_over_videos(next, {.model = "n", .program = "1"}, saved, "r"), 0);
+  StudyInfo other_noise = info;
+  other_noise.generate.latents = "noise.safetensors";
+  EXPECT_EQ(take_over_videos(next, other_noise, saved, "r"), 0);
   EXPECT_EQ(take_over_videos(next, info, saved, "r"), 2);
   FakeEngine rest;
   measure_videos(next, std::ref(rest), options, {});

@@ -50,7 +50,6 @@ nlohmann::json calibration_identity(const std::string& model_directory, Precisio
           {"generation", nlohmann::json::parse(generation_text(info))},
           {"executor", options.attention.executor},
           {"seed", options.seed},
-          {"latents", options.latents},
           {"prompt_embeds", options.prompt_embeds},
           {"prompts", prompts}};
 }
