@@ -92,6 +92,7 @@ void calibrate_skip_softmax(CalibrateFlags flags) {
 void add_calibrate(CLI::App& app, Action& action) {
   CLI::App* calibrate = app.add_subcommand("calibrate", "Fit a method's settings to a model, once");
   calibrate->require_subcommand(1);
+  calibrate->footer("");  // not that of `winnow --help`
   CLI::App* command = calibrate->add_subcommand("skip-softmax", "Fit which threshold drops which share of the tiles");
   const auto flags = std::make_shared<CalibrateFlags>();
   add_prompt_flags(*command, flags->run);

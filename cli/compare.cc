@@ -1,6 +1,7 @@
 // winnow compare: many attention settings on captured calls and on whole videos.
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -39,6 +40,12 @@ Examples:
   winnow compare --captures out/captures --settings bench/compare.json -o out/compare
   winnow compare --captures out/captures --model models/winnow-tiny --prompts bench/prompts.txt --num-prompts 3 \
       --settings bench/compare.json -o out/compare)";
+
+// A setting as it was given, JSON on one line.
+std::string label_of(const std::string& text) {
+  const auto json = nlohmann::ordered_json::parse(text, nullptr, false);
+  return json.is_object() ? json.dump() : text;
+}
 
 struct CompareFlags : StudyFlags {
   std::string captures;
@@ -98,7 +105,7 @@ class Comparing {
     }
     for (const std::string& text : flags_.methods) {
       const AttentionConfig config = parse_attention_config(text);
-      list_.methods.push_back({.label = text == config.method_name() ? text : report::setting_text(config), .attention = to_json(config)});
+      list_.methods.push_back({.label = label_of(text), .attention = to_json(config)});
     }
     report::check_methods(list_);
     if (!flags_.captures.empty()) captures_ = report::load_captures(flags_.captures);

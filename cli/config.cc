@@ -12,6 +12,7 @@ namespace winnow::cli {
 void add_config(CLI::App& app, Action& action) {
   CLI::App* config = app.add_subcommand("config", "Show what an attention or cache setting resolves to");
   config->require_subcommand(1);
+  config->footer("");  // not that of `winnow --help`
   CLI::App* print = config->add_subcommand("print", "Print every key of a setting as one line of JSON, defaults filled in");
   const auto attention = std::make_shared<std::string>("mean_pool");
   CLI::Option* option = print->add_option("--attention", *attention, "Method name, JSON file or JSON text")

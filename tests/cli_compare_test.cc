@@ -16,6 +16,7 @@ namespace winnow {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
@@ -103,9 +104,9 @@ TEST_F(CliCompare, MeasuresSettingsOnCaptures) {
   const std::string settings = write_text(
       "s.json", R"({"densities":[0.6],"methods":[{"label":"best","attention":{"method":"oracle"},"knob":"density","range":[0.01,1.0]}]})");
   const tests::Finished run = winnow({"compare", "--captures", write_captures(), "--settings", settings, "--methods", "mean_pool",
-                                      R"({"method":"mean_pool","cdf":0.5})", "--calls", "2", "--no-plot", "-o", path("out")});
+                                      R"({ "method": "mean_pool", "cdf": 0.5 })", "--calls", "2", "--no-plot", "-o", path("out")});
   ASSERT_EQ(run.code, 0) << run.err;
-  EXPECT_THAT(run.out, HasSubstr("mass recall"));
+  EXPECT_THAT(run.out, AllOf(HasSubstr("mass recall"), HasSubstr(R"(| {"method":"mean_pool","cdf":0.5} |)")));
   const auto report = nlohmann::json::parse(tests::read_file(path("out/report.json")));
   ASSERT_GE(report.at("captures").size(), 3U);
   const auto best = std::find_if(report.at("captures").begin(), report.at("captures").end(),

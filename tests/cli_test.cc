@@ -63,6 +63,10 @@ TEST_F(CliHelp, VersionAndHelpGoToStdout) {
   }
 }
 
+TEST_F(CliHelp, GroupsOfCommandsHaveNoExamplesOfOthers) {
+  for (const char* group : {"calibrate", "config"}) EXPECT_THAT(winnow({group, "--help"}).out, Not(HasSubstr("winnow generate"))) << group;
+}
+
 TEST_F(CliHelp, GenerateNamesEveryFlag) {
   const std::string help = winnow({"generate", "--help"}).out;
   for (const char* flag :

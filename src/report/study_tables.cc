@@ -220,11 +220,14 @@ std::vector<media::PlotSeries> plot_series(const Study& study, const std::vector
 }  // namespace
 
 std::string to_markdown(const Study& study) {
-  std::string text = block("summary", summary_table(study)) + "\n";
-  if (!study.captures.empty()) text += block("captures", captures_table(study) + unreached_text(study)) + "\n";
-  if (!study.videos.empty()) text += block("videos", videos_table(study)) + "\n";
-  text += block("order", order_lists(study));
-  if (!study.videos.empty()) text += "\n" + block("fast", fast_table(study));
+  const bool has_targets = !targets_of(study).empty();  // the summary and the order have a column or a row for each
+  std::string text;
+  const auto add = [&](const char* name, const std::string& body) { text += (text.empty() ? "" : "\n") + block(name, body); };
+  if (has_targets) add("summary", summary_table(study));
+  if (!study.captures.empty()) add("captures", captures_table(study) + unreached_text(study));
+  if (!study.videos.empty()) add("videos", videos_table(study));
+  if (has_targets) add("order", order_lists(study));
+  if (!study.videos.empty()) add("fast", fast_table(study));
   return text;
 }
 

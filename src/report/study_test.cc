@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 using tests::message_of;
 
 class Files : public tests::FolderTest {
@@ -287,6 +288,14 @@ TEST(StudyReport, TablesOrderAndFastest) {
   EXPECT_THAT(text, HasSubstr("Out of reach: skip at 0.25 (closest 0.700)."));
   EXPECT_THAT(text, HasSubstr("free self-attention would give 2.00x"));
   EXPECT_THAT(text, HasSubstr("3.33"));
+}
+
+TEST(StudyReport, WithoutTargetsThereIsNothingToSummariseOrOrder) {
+  Study study = filled();
+  for (StudySetting& setting : study.settings) setting.target.reset();
+  const std::string text = to_markdown(study);
+  EXPECT_THAT(text, StartsWith("<!-- compare:captures -->"));
+  EXPECT_THAT(text, Not(HasSubstr("compare:order")));
 }
 
 TEST(StudyReport, CsvHasOneLineARecordAndQuotes) {
