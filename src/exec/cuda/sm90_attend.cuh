@@ -453,11 +453,7 @@ struct Consumer {
   // the others. All warps meet in take_turn() between two votes, so one veto is enough.
   __device__ __forceinline__ bool vote_skip() {
     bool mine = all_below({s[0], s[2]});
-    if (mine) {
-      float tile[2];
-      RowSoftmax::tile_max(s, tile);
-      mine = all_below({tile[0], tile[1]});
-    }
+    if (mine) mine = all_scores_below(s, limit);
     volatile int& veto = shared.veto[group];
     ++votes;
     if (mine) {
@@ -473,11 +469,12 @@ struct Consumer {
     return __all_sync(0xffffffffu, scores.x < limit[0] && scores.y < limit[1]);
   }
 
-  // One step after the first. Without skip test, the probabilities of the step before are in p. A dropped step leaves nothing
-  // there (`pending` false): the P V that would follow is not issued (it would add the probabilities of an older step again),
-  // and the V tile is only waited for and given back, so that the ring stays in step. Uniform in the warpgroup.
-  template <bool kVirtual>
+  // One step after the first. kPending: p holds probabilities of the step before, whose P V is to come. A dropped step leaves
+  // nothing there: the P V that would follow is not issued (it would add the probabilities of an older step again), and the V
+  // tile is only waited for and given back, so that the ring stays in step. Uniform in the warpgroup.
+  template <bool kVirtual, bool kPending = true>
   __device__ __forceinline__ void step(const Item& it, int index) {
+    constexpr bool kTest = C::kSkip && !kVirtual;  // means are never skipped
     const int k_slot = slot.index;
     wait_slot();
     take_turn();
@@ -486,8 +483,7 @@ struct Consumer {
     const int v_slot = slot.index;
     wait_slot();
     slot.advance();
-    const bool add = !C::kSkip || pending;
-    if (add) {
+    if constexpr (kPending) {
       issue_output(v_slot);
       pass_turn();
       if constexpr (C::kSkip) raise_limits(it);
@@ -504,25 +500,31 @@ struct Consumer {
     if constexpr (C::kLayout && !kVirtual) valid = shared.valid[k_slot];
     release(k_slot);
     if constexpr (C::kLayout && !kVirtual) mask_missing(s, valid);
-    bool keep = true, rescale = false;
-    if constexpr (C::kSkip && !kVirtual) keep = !vote_skip();  // means are never skipped
+    if constexpr (kTest) {
+      pending = !vote_skip();
+      if (!pending) {
+        ++dropped;
+        if constexpr (kPending) {
+          wgmma_wait<0>();
+          pin(o);
+          release(v_slot);
+        }
+        return;
+      }
+    }
+    bool rescale = false;
     float factor[2];
     if constexpr (kVirtual)
       rescale = take_virtual(it, index, bits, factor);
-    else if (keep)
+    else
       rescale = take_probabilities(AllColumns{}, factor);
     wgmma_wait<0>();
     pin(o);
     pin(s);
-    if (add) release(v_slot);
-    if (keep) {
-      if (rescale) rescale_output(factor);
-      pack_probabilities(s);
-    }
-    if constexpr (C::kSkip) {
-      pending = keep;
-      dropped += !keep;
-    }
+    if constexpr (kPending) release(v_slot);
+    if (rescale) rescale_output(factor);
+    pack_probabilities(s);
+    if constexpr (C::kSkip) pending = true;
   }
 
   __device__ __forceinline__ void row(const Item& it) {
@@ -556,8 +558,19 @@ struct Consumer {
       dropped = 0;
     }
     int index = 1;
-    for (; index < it.list_steps; ++index) step<false>(it, index);
+    if constexpr (C::kSkip) {
+      // Two loops, so that a run of dropped steps is short code.
+      while (index < it.list_steps) {
+        for (; index < it.list_steps && pending; ++index) step<false>(it, index);
+        for (; index < it.list_steps && !pending; ++index) step<false, false>(it, index);
+      }
+    } else {
+      for (; index < it.list_steps; ++index) step<false>(it, index);
+    }
     if constexpr (C::kMeans) {
+      if constexpr (C::kSkip) {
+        if (!pending && index < it.steps) step<true, false>(it, index++);
+      }
       for (; index < it.steps; ++index) step<true>(it, index);
     }
     wait_slot();

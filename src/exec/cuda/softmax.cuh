@@ -12,9 +12,14 @@ __device__ __forceinline__ float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
-// Of numbers that are not negative, which compare as integers do: one instruction for two numbers more.
+// Floats of one sign compare as integers do: one instruction for two numbers more. The largest of numbers of which at least one
+// is not negative (negative otherwise):
 __device__ __forceinline__ float max_nonnegative(float a, float b, float c) {
   return __int_as_float(__vimax3_s32(__float_as_int(a), __float_as_int(b), __float_as_int(c)));
+}
+// The largest of negative numbers (not negative if one of them is not):
+__device__ __forceinline__ float max_negative(float a, float b, float c) {
+  return __uint_as_float(__vimin3_u32(__float_as_uint(a), __float_as_uint(b), __float_as_uint(c)));
 }
 
 // Which of a step's columns take part. `i`: index of a score in the thread's part of the tile.
@@ -161,6 +166,37 @@ struct RowSoftmax {
   // 1 / l, l relative to the true maximum.
   __device__ __forceinline__ float inv_l(int r) const { return sum[r] == 0.f ? 0.f : peak[r] / sum[r]; }
 };
+
+// In the four chains of two rows, the largest score as `larger` of three sees it.
+template <int kN, class Larger>
+__device__ __forceinline__ void tile_max_by(const Larger& larger, const float (&s)[kN], float (&tile)[2]) {
+  float part[4];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) part[j] = larger(s[2 * j], s[2 * j], s[2 * j + 1]);
+#pragma unroll
+  for (int i = 8; i < kN; i += 8) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) part[j] = larger(part[j], s[i + 2 * j], s[i + 2 * j + 1]);
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) tile[r] = larger(part[r], part[r], part[r + 2]);
+}
+
+// Whether all scores of the warp's rows are below their rows' limits. A NaN is not: those of wgmma are positive numbers' bits.
+template <int kN>
+__device__ __forceinline__ bool all_scores_below(const float (&s)[kN], const float (&limit)[2]) {
+  float tile[2];
+  // A limit of one sign asks only for the largest score of that sign: half the instructions of RowSoftmax::tile_max(), if all
+  // rows of the warp are alike.
+  if (__all_sync(0xffffffffu, limit[0] >= 0.f && limit[1] >= 0.f)) {
+    tile_max_by([](float a, float b, float c) { return max_nonnegative(a, b, c); }, s, tile);
+  } else if (__all_sync(0xffffffffu, limit[0] < 0.f && limit[1] < 0.f)) {
+    tile_max_by([](float a, float b, float c) { return max_negative(a, b, c); }, s, tile);
+  } else {
+    RowSoftmax::tile_max(s, tile);
+  }
+  return __all_sync(0xffffffffu, tile[0] < limit[0] && tile[1] < limit[1]);
+}
 
 // Of two tiles of kTileK columns, those from `valid` on take no part. Lane t of a quad holds columns 8 * i + 2 * t + {0, 1}.
 template <int kN>
