@@ -296,30 +296,45 @@ def case_means(libs, B=1, H=24, D=128):
                    above["means"] / above["more"], Sq=Sq)
 
 
+def skip_data(kind, share, B, S, H, D):
+    """q, k, v and a threshold (log2) at which the skip test drops a share of the 128-key steps, the same ones in all rows.
+
+    "signs": positive q, whose scores the sign of k decides. "normal": normal numbers, those of a dropped step's keys 1/50 as large.
+    """
+    q, k, v = inputs(B, S, H, D)
+    low = torch.rand(S // 128, device="cuda").argsort() < round(share * S / 128)
+    low[-1] = False
+    low = low.repeat_interleave(128)[None, :, None, None]
+    if kind == "signs":
+        return q.abs() * 0.5, torch.where(low, k * 0.3 - 2.0, k * 0.3 + 0.5), v, -12.0
+    return q * 4, torch.where(low, k * 0.02, k), v, -7.0
+
+
 def case_skip(libs, B=1, S=32768, H=24, D=128):
-    """Skip-softmax at a chosen share: a share of the 128-key steps has tiny keys, the rest scores far above."""
-    q, k0, v = inputs(B, S, H, D)
-    q = q.abs() * 0.5  # positive q: the sign of k decides the sign of a score
+    """Skip-softmax, against the dense kernel and FlashAttention-3 on the same data."""
     shape = dict(B=B, S=S, H=H, D=D)
     flop = 4 * B * H * S * S * D
-    for share in (0.0, 0.5, 0.75):
-        low = torch.rand(S // 128, device="cuda").argsort() < round(share * S / 128)
-        low[-1] = False
-        low = low.repeat_interleave(128)[None, :, None, None]
-        k = torch.where(low, k0 * 0.3 - 2.0, k0 * 0.3 + 0.5)
-        methods = {}
-        granules = {}
-        for m, lib in libs.items():
-            out = torch.empty_like(q)
-            plan = Plan(lib, None, B, H, S, S, D)
-            granules[m] = torch.zeros(2, dtype=torch.int64, device="cuda")
-            methods[m] = lambda lib=lib, c=lib.call(q, k, v, out, plan, skip=-12.0, granules=granules[m]), x=out: lib.run(c)
-            methods[m + " off"] = lambda lib=lib, c=lib.call(q, k, v, out, plan), x=(plan, out): lib.run(c)
-        times = measure(methods)
-        for m in libs:
-            tested, skipped = granules[m].tolist()
-            record(f"skip-{share}", shape, m, 1 - skipped / tested / 2, times[m], flop, "winnow, dense", times[m + " off"] / times[m],
-                   skipped=round(skipped / tested, 3))
+    for kind in ("normal", "signs"):
+        for share in (0.0, 0.5, 0.75):
+            q, k, v, threshold = skip_data(kind, share, B, S, H, D)
+            methods, granules = {}, {}
+            for m, lib in libs.items():
+                out = torch.empty_like(q)
+                plan = Plan(lib, None, B, H, S, S, D)
+                granules[m] = torch.zeros(2, dtype=torch.int64, device="cuda")
+                call = lib.call(q, k, v, out, plan, skip=threshold, granules=granules[m])
+                methods[m] = lambda lib=lib, c=call, x=(plan, out): lib.run(c)
+                methods[m + " off"] = lambda lib=lib, c=lib.call(q, k, v, out, plan), x=(plan, out): lib.run(c)
+            if fa3 is not None:
+                methods["fa3"] = fa3.method(q, k, v)
+            times = measure(methods)
+            for m in libs:
+                tested, skipped = granules[m].tolist()
+                record(f"skip-{share}", shape, m, 1 - skipped / tested / 2, times[m], flop, "winnow, dense", times[m + " off"] / times[m],
+                       skipped=round(skipped / tested, 3), data=kind)
+            if fa3 is not None:
+                first = next(iter(libs))
+                record(f"skip-{share}", shape, "fa3", 1, times["fa3"], flop, "winnow, dense", times[first + " off"] / times["fa3"], data=kind)
 
 
 CASES = dict(gemm=case_gemm, dense=case_dense, burst=case_burst, sparse=case_sparse, ragged=case_ragged, long=case_long, short=case_short,
