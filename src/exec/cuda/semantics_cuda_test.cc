@@ -1,4 +1,6 @@
 // What attention over a plan means on a GPU: structure, the skip test, non-finite values, determinism, streams, graphs.
+#include <tuple>
+
 #include "exec/cuda/cuda_case.h"
 
 namespace winnow {
@@ -169,7 +171,9 @@ TEST_F(GpuSemantics, SkippingNothingIsBitwiseNoTest) {
 // The same tiles are dropped as by the definition with the executor's granule.
 TEST_F(GpuSemantics, SkipsWhatTheDefinitionSkips) {
   for (const std::int64_t D : {64, 128}) {
-    for (const auto& [gain, threshold] : {std::pair{4.0F, -6.0F}, {6.0F, -2.0F}, {3.0F, -0.5F}}) {
+    // `level`: moves all scores, so that the limits of all rows are negative, or positive.
+    for (const auto& [gain, threshold, level] :
+         {std::tuple{4.0F, -6.0F, 0.0F}, {6.0F, -2.0F, 0.0F}, {3.0F, -0.5F, 0.0F}, {4.0F, -6.0F, -20.0F}, {4.0F, -6.0F, 20.0F}}) {
       const Shape shape = {.H = 2, .Hk = 2, .Sq = 1000, .Sk = 1000, .D = D};
       Problem problem(shape, DType::bf16);
       problem.q.fill_random(1, gain);
@@ -178,6 +182,10 @@ TEST_F(GpuSemantics, SkipsWhatTheDefinitionSkips) {
         const std::int64_t block = at / (shape.H * D) / 128;
         put(problem.k.view, at, get(problem.k.view, at) * static_cast<float>((block * 5 % 8 + 1) * (block * 5 % 8 + 1)) / 64.0F);
       });
+      if (level != 0.0F) {
+        problem.q.each([&](std::int64_t at) { put(problem.q.view, at, at % D == 0 ? std::abs(level) : get(problem.q.view, at)); });
+        problem.k.each([&](std::int64_t at) { put(problem.k.view, at, at % D == 0 ? level : get(problem.k.view, at)); });
+      }
       problem.options.skip_threshold_log2 = threshold;
       GpuProblem gpu(problem);
       const PlanGeometry g = geometry_of(shape);
@@ -192,7 +200,8 @@ TEST_F(GpuSemantics, SkipsWhatTheDefinitionSkips) {
       for (const Executor* e : gpu_executors()) {
         std::int64_t skipped = 0;
         for (const TilePlan& plan : plans) {
-          SCOPED_TRACE(std::string(e->name) + " D" + std::to_string(D) + " gain " + std::to_string(gain) + " " + plan.describe());
+          SCOPED_TRACE(std::string(e->name) + " D" + std::to_string(D) + " gain " + std::to_string(gain) + " level " +
+                       std::to_string(level) + " " + plan.describe());
           const Outcome want = problem.define(plan, e->granule);
           for (const bool with_inv_l : {true, false}) {
             const Outcome got = gpu.run(e->name, plan, with_inv_l);
