@@ -13,7 +13,7 @@ void add_config(CLI::App& app, Action& action) {
   CLI::App* config = app.add_subcommand("config", "Show what an attention or cache setting resolves to");
   config->require_subcommand(1);
   config->footer("");  // not that of `winnow --help`
-  CLI::App* print = config->add_subcommand("print", "Print every key of a setting as one line of JSON, defaults filled in");
+  CLI::App* print = config->add_subcommand("print", "Print a setting as one line of JSON: every key that has a value, defaults filled in");
   const auto attention = std::make_shared<std::string>("mean_pool");
   CLI::Option* option = print->add_option("--attention", *attention, "Method name, JSON file or JSON text")
                             ->capture_default_str()

@@ -35,7 +35,7 @@ struct AttentionConfig {
 // A method's name ("mean_pool"), a path to a JSON file, or JSON text: {"method":"mean_pool","cdf":0.9,"skip_first_steps":2}.
 // Keys that are not named keep their defaults; unknown keys, wrong types and values out of range throw Error naming the key.
 AttentionConfig parse_attention_config(std::string_view name_file_or_json);
-std::string to_json(const AttentionConfig& config);  // every key, one line
+std::string to_json(const AttentionConfig& config);  // every key that has a value, one line
 
 // What the selector of a sparse call gets: the layouts that this sequence and configuration ask for. Throws Error if the context
 // contradicts itself or does not fit q and k.

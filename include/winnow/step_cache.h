@@ -127,7 +127,7 @@ struct StepCacheConfig {
 // A method's name ("first_block", "off"), a path to a JSON file, or JSON text: {"method":"first_block","threshold_low":0.1}.
 // Keys that are not named keep their defaults; unknown keys, wrong types and values out of range throw Error naming the key.
 StepCacheConfig parse_step_cache_config(std::string_view name_file_or_json);
-std::string to_json(const StepCacheConfig& config);  // every key, one line
+std::string to_json(const StepCacheConfig& config);  // every key that has a value, one line
 
 // Why a forward was reused or computed; the first that holds.
 enum class CacheReason : std::uint8_t {
