@@ -80,11 +80,13 @@ void calibrate_budget(BudgetFlags flags) {
   } else {
     study = report::measure_budgets(report::load_captures(flags.captures), options);
   }
-  report::calibrate_budgets(study, options).save(flags.output);
+  const BudgetCalibration calibration = report::calibrate_budgets(study, options);
+  const std::string tables = report::to_markdown(study);  // before anything is written, since points may not suffice for a fit
+  calibration.save(flags.output);
   if (!flags.run.report.empty()) write_text_file("calibrate", flags.run.report, report::to_json(study, options));
   if (!flags.plot.empty()) media::write_plot(flags.plot, report::plot_panels(study));
   if (unfinished) unfinished->finish();
-  std::printf("%s\n%-11s %s\n", report::to_markdown(study).c_str(), "wrote", flags.output.c_str());
+  std::printf("%s\n%-11s %s\n", tables.c_str(), "wrote", flags.output.c_str());
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "cli/terminal.h"
 #include "media/plot.h"
 #include "report/capture.h"
+#include "report/setting_check.h"
 #include "report/study.h"
 #include "report/study_text.h"
 #include "winnow/engine.h"
@@ -115,7 +116,20 @@ class Comparing {
   void load() {
     info_.program = report::program_fingerprint();
     info_.repeat = flags_.repeat;
+    check_settings();
     if (!flags_.run.model.empty()) engine_.emplace(load_study_engine(flags_, prompts_, kOperation, info_));
+  }
+
+  void check_settings() const {
+    for (const report::MethodEntry& entry : list_.methods) {
+      const AttentionConfig config = entry.at(0.0);
+      if (!captures_.empty()) report::check_setting(entry.label, config, {}, "", kOperation);
+      if (!flags_.run.model.empty()) report::check_setting(entry.label, config, info_.generate.cache, flags_.run.model, kOperation);
+      if (config.budget && !captures_.empty()) {
+        std::fprintf(stderr, "winnow: note: %s: on captures without its budget, since no calls go before them whose 1/l it could follow\n",
+                     entry.label.c_str());
+      }
+    }
   }
 
   void take_over() {

@@ -11,6 +11,7 @@
 #include "cli/study_printer.h"
 #include "media/plot.h"
 #include "report/cache_study.h"
+#include "report/setting_check.h"
 #include "winnow/engine.h"
 #include "winnow/threads.h"
 
@@ -64,6 +65,7 @@ class ComparingCaches {
     GenerateOptions largest = info_.generate;
     for (const report::CacheSetting& setting : study_.settings) {
       largest.cache = setting.cache;
+      report::check_setting(setting.label, largest.attention, setting.cache, flags_.run.model, kOperation);
       check_memory(engine.estimate(largest));
     }
     return engine;

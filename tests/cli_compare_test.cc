@@ -183,10 +183,32 @@ TEST_F(CliCompare, UnknownWordsAreFoundOutBeforeTheFirstVideo) {
   EXPECT_EQ(winnow(videos(prompts, {"--methods", "mean_pool", "--num-prompts", "1", "--floor-prompts", "0", "-o", path("one")})).code, 0);
 }
 
+TEST_F(CliCompare, SettingsAreCheckedBeforeTheFirstRun) {
+  const std::string prompts = write_text("p.txt", "a red ball\n");
+  const std::string captures = write_captures();
+  const std::string missing = path("none");
+  const std::vector<std::string> settings = {
+      R"({"method":"mean_pool","executor":"nope"})", R"({"method":"plan","path":")" + missing + R"("})",
+      R"({"method":"subblock","budgets":")" + missing + R"("})", R"({"method":"subblock","budget":{"map":")" + missing + R"("}})"};
+  for (const std::string& setting : settings) {
+    EXPECT_THAT(error_of(videos(prompts, {"--methods", "mean_pool", setting, "-o", path("out")})), HasSubstr("[compare] " + setting));
+    EXPECT_THAT(error_of({"compare", "--captures", captures, "--methods", "mean_pool", setting, "--no-plot", "-o", path("out")}),
+                HasSubstr("[compare] " + setting));
+  }
+}
+
+TEST_F(CliCompare, SaysThatCapturesHaveNoBudget) {
+  const tests::Finished run = winnow(
+      {"compare", "--captures", write_captures(), "--methods", R"({"method":"subblock","budget":{}})", "--no-plot", "-o", path("out")});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("note: {\"method\":\"subblock\",\"budget\":{}}: on captures without its budget"));
+}
+
 class CliCompareCache : public CliCompare {
  protected:
+  std::string settings_ = R"({"settings":[{"label":"a-1","cache":{"method":"first_block"}}]})";
   std::string refusal(const std::string& prompts) const {
-    const std::string settings = write_text("s.json", R"({"settings":[{"label":"a-1","cache":{"method":"first_block"}}]})");
+    const std::string settings = write_text("s.json", settings_);
     return error_of({"compare-cache", "--model", tests::kModel, "-W", "48", "-H", "48", "--frames", "9", "--steps", "10", "--settings",
                      settings, "--prompts", write_text("p.txt", prompts), "--no-plot", "-o", path("out")});
   }
@@ -196,6 +218,11 @@ TEST_F(CliCompareCache, BadPrompts) {
   EXPECT_THAT(refusal("\n# none\n"), StartsWith("winnow: [compare-cache] " + path("p.txt") + ": expected one prompt a line"));
   EXPECT_THAT(refusal("a red ball\na red ball\n"), HasSubstr("p.txt:2: the prompt \"a red ball\" is there twice"));
   EXPECT_THAT(refusal("a red ball\na dog\n"), HasSubstr("[compare-cache] " + path("p.txt") + ":2: words that this model does not know"));
+}
+
+TEST_F(CliCompareCache, SettingsAreCheckedBeforeTheFirstRun) {
+  settings_ = R"({"settings":[{"label":"b-1","cache":{"method":"magcache","calibration":")" + path("none") + R"("}}]})";
+  EXPECT_THAT(refusal("a red ball\n"), HasSubstr("[compare-cache] b-1: "));
 }
 
 }  // namespace

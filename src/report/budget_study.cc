@@ -108,6 +108,10 @@ class HeadMeter {
     options.stats = {lse, inv_l};
     attend(plan, call_.q, call_.k, call_.k, trial_, options_, ws_);
     executor_ = attend(plan, call_.q, call_.k, call_.v, dense_, options, ws_).executor;
+    const float* values = dense_.as<float>();
+    if (!std::all_of(values, values + dense_.numel(), [](float x) { return std::isfinite(x); })) {
+      throw Error("budget", "q, k, v: expected finite attention, got NaN or infinite values");
+    }
     std::vector<double> mean(out.size());
     mean_log_l(inv_l, mean);
     const std::int64_t D = call_.q.size(3);
@@ -269,7 +273,13 @@ BudgetStudy measure_budgets(const Generate& generate, const BudgetOptions& optio
 BudgetStudy measure_budgets(const std::vector<Capture>& captures, const BudgetOptions& options) {
   BudgetStudy study;
   Workspace ws;
-  for (const Capture& capture : captures) add_call(study, capture.inputs(), 0, options, ws);
+  for (const Capture& capture : captures) {
+    try {
+      add_call(study, capture.inputs(), 0, options, ws);
+    } catch (const Error& error) {
+      throw Error("budget", capture.name + ": " + error.message());
+    }
+  }
   return study;
 }
 

@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/random.h"
@@ -62,6 +64,24 @@ TEST(BudgetStudy, MeasuresEachHead) {
   // A larger error allows more.
   const std::vector<HeadPoint> rough = measure_heads(c.call, 0.3, "", ws).points;
   for (std::size_t h = 0; h < 3; ++h) EXPECT_GE(rough[h].achievable, points[h].achievable);
+}
+
+TEST(BudgetStudy, RefusesWhatIsNotFiniteByName) {
+  for (const auto member : {&Case::q, &Case::k, &Case::v}) {
+    Case good(300);
+    Case bad(300);
+    (bad.*member).as<float>()[77] = std::nanf("");
+    std::vector<Capture> captures;
+    captures.push_back({"good", std::move(good.q), std::move(good.k), std::move(good.v), {}});
+    captures.push_back({"bad", std::move(bad.q), std::move(bad.k), std::move(bad.v), {}});
+    std::string message;
+    try {
+      measure_budgets(captures, {});
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    EXPECT_THAT(message, HasSubstr("bad: q, k, v: expected finite attention"));
+  }
 }
 
 TEST(BudgetTrials, EqualDensityFromBothBudgets) {

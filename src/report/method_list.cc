@@ -70,10 +70,6 @@ MethodEntry method(const Json& object, const std::string& where) {
   const Json label = object.value("label", object.at("attention").value("method", Json()));
   if (!label.is_string() || label.get<std::string>().empty()) wrong(where + ": label", "a name", label);
   entry.label = label.get<std::string>();
-  const bool is_dense = object.at("attention").value("method", Json()) == "dense";
-  if (entry.label == "floor" || (entry.label == "dense" && !is_dense)) {
-    wrong(where + ": label", "another name, since dense and floor are rows of every report", label);
-  }
   if (object.contains("knob")) entry.knob = knob(object, where + ": " + entry.label);
   if (object.contains("densities")) entry.densities = densities(object.at("densities"), where + ": densities");
   if (object.contains("video_densities")) entry.video_densities = densities(object.at("video_densities"), where + ": video_densities");
@@ -120,6 +116,9 @@ void check_methods(const MethodList& list) {
       entry.at(1.0);
     } catch (const Error& error) {
       throw Error(kOperation, "methods: " + entry.label + ": " + error.what());
+    }
+    if (entry.label == "floor" || (entry.label == "dense" && !std::holds_alternative<Dense>(sparse.method))) {
+      throw Error(kOperation, "methods: label: expected another name, since dense and floor are rows of every report, got " + entry.label);
     }
     check("setting", to_json(sparse));
     if (entry.knob && entry.densities.value_or(list.densities).empty())

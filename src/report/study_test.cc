@@ -77,6 +77,8 @@ TEST_F(MethodLists, RefusesWhatIsWrong) {
   EXPECT_THAT(refusal(R"({"methods":[{"attention":{"method":"mean_pool"},"knob":"cdf","range":[0.0,1.0],"log":true}]})"),
               HasSubstr("numbers above 0"));
   EXPECT_THAT(refusal(R"({"methods":[{"attention":{"method":"dense"}},{"attention":{"method":"dense"}}]})"), HasSubstr("the same label"));
+  EXPECT_THAT(refusal(R"({"methods":[{"label":"floor","attention":{"method":"sol"}}]})"), HasSubstr("expected another name"));
+  EXPECT_THAT(refusal(R"({"methods":[{"label":"dense","attention":{"method":"sol"}}]})"), HasSubstr("expected another name"));
   EXPECT_THAT(refusal(R"({"methods":[{"attention":{"method":"dense"}},{"label":"again","attention":{"method":"dense"}}]})"),
               HasSubstr("dense and again have the same setting"));
 }
