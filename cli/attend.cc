@@ -207,7 +207,7 @@ void attend_command(const AttendFlags& flags) {
   FileNames names("attend");
   names.read(flags.qkv, "--qkv");
   names.read(flags.plan, "--plan");
-  if (flags.plan.empty()) names.read_if_file(flags.method, "--method");
+  if (flags.plan.empty()) names.read_setting(flags.method, "--method");
   names.write(flags.json, "--json");
   names.write(flags.save_plan, "--save-plan");
   if (!flags.json.empty()) check_writable("attend", flags.json);

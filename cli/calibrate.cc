@@ -62,12 +62,13 @@ void calibrate_skip_softmax(CalibrateFlags flags) {
   const std::vector<report::Prompt> prompts = prompts_of(flags.run, flags.prompts);
   const fs::path own = fs::path(flags.run.model) / "calibration" / "skip-softmax.json";
   const std::string output = flags.output.empty() ? own.string() : flags.output;
+  FileNames names = files_read(flags.run, flags.prompts);
+  names.write(output, "--output", own.string());
+  names.write(unfinished_path(output), "the unfinished calibration", unfinished_path(own.string()));
   if (flags.output.empty() && fs::is_directory(flags.run.model)) {
     std::error_code ignored;  // check_writable() tells
     fs::create_directory(own.parent_path(), ignored);
   }
-  FileNames names = files_read(flags.run, flags.prompts);
-  names.write(output, "--output");
   check_writable("calibrate", output);
   if (flags.run.threads != 0) set_num_threads(flags.run.threads);
   const report::Unfinished unfinished =

@@ -52,7 +52,9 @@ void check_flags(const BudgetFlags& flags) {
   if (flags.captures.empty() && !has_prompt) throw CLI::RequiredError("--prompt, --prompts or --prompt-embeds");
   check_device(flags.run);
   FileNames names = files_read(flags.run, flags.prompts);
+  names.read_folder(flags.captures, "--captures");
   names.write(flags.output, "--output");
+  names.write(unfinished_path(flags.output), "the unfinished calibration");
   names.write(flags.run.report, "--report");
   names.write(flags.plot, "--plot");
   check_writable("calibrate", flags.output);

@@ -45,6 +45,7 @@ void calibrate_magcache(const MagcacheFlags& flags) {
   check_device(flags.run);
   FileNames names = files_read(flags.run, flags.prompts);
   names.write(flags.output, "--output");
+  names.write(unfinished_path(flags.output), "the unfinished calibration");
   check_writable("calibrate", flags.output);
   const GenerateOptions options = generate_options(flags.run);
   const std::vector<report::Prompt> prompts = prompts_of(flags.run, flags.prompts);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/file_names.h"
 #include "cli/generate_flags.h"
 #include "cli/help.h"
 #include "cli/load_engine.h"
@@ -43,6 +44,9 @@ void capture_command(CaptureFlags flags) {
   }
   GenerateOptions options = generate_options(flags.run);
   options.attention = parse_attention_config(flags.run.attention);
+  FileNames names("capture");
+  read_inputs(names, flags.run);
+  names.write_folder(flags.output, "--output");
   if (flags.run.threads != 0) set_num_threads(flags.run.threads);
   ProgressPrinter printer;
   const Progress progress = [&](const ProgressEvent& event) { return printer(event); };

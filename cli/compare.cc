@@ -107,7 +107,9 @@ class Comparing {
     for (const std::string& text : flags_.methods) {
       const AttentionConfig config = parse_attention_config(text);
       list_.methods.push_back({.label = label_of(text), .attention = to_json(config)});
+      folder_.files().read_setting(text, "--methods");
     }
+    folder_.files().read_folder(flags_.captures, "--captures");
     report::check_methods(list_);
     if (!flags_.captures.empty()) captures_ = report::load_captures(flags_.captures);
     prompts_ = read_prompts(flags_, kOperation);

@@ -1,8 +1,13 @@
 #include "cli/file_names.h"
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string_view>
 #include <system_error>
 
+#include "core/json.h"
 #include "winnow/error.h"
 
 namespace winnow::cli {
@@ -11,11 +16,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Keys of attention and cache settings whose values may be names of files.
+constexpr std::array<std::string_view, 5> kFileKeys = {"path", "calibration", "budgets", "map", "profile"};
+
+// Absolute, without links and without a slash at the end.
 std::string resolved(const std::string& path) {
   std::error_code error;
   const fs::path absolute = fs::absolute(path).lexically_normal();
   const fs::path canonical = fs::weakly_canonical(absolute, error);
-  return (error ? absolute : canonical).string();
+  const fs::path& found = error ? absolute : canonical;
+  return (found.has_filename() ? found : found.parent_path()).string();
+}
+
+std::string parent(const std::string& path) { return fs::path(path).parent_path().string(); }
+
+bool is_file(const std::string& path) {
+  std::error_code none;
+  return fs::is_regular_file(path, none);
+}
+
+std::string read_and_written(const std::string& read_as, const std::string& written_as) {
+  return " is read as " + read_as + " and written as " + written_as;
 }
 
 }  // namespace
@@ -24,20 +45,54 @@ void FileNames::read(const std::string& path, const std::string& flag) {
   if (!path.empty()) uses_.try_emplace(resolved(path), Use{flag, false});
 }
 
-void FileNames::read_if_file(const std::string& value, const std::string& flag) {
-  std::error_code none;
-  if (fs::is_regular_file(value, none)) read(value, flag);
+void FileNames::read_folder(const std::string& path, const std::string& flag) {
+  if (!path.empty()) folders_.try_emplace(resolved(path), flag);
 }
 
-void FileNames::write(const std::string& path, const std::string& flag) {
+void FileNames::read_setting(const std::string& text, const std::string& flag) {
+  try {
+    const bool has_file = is_file(text);
+    if (has_file) read(text, flag);
+    read_named(parse_json(has_file ? read_text_file(text, operation_) : text, text, operation_), flag);
+  } catch (const Error&) {
+  }
+}
+
+void FileNames::read_named(const nlohmann::json& json, const std::string& flag) {
+  for (const auto& [key, value] : json.items()) {
+    if (value.is_structured()) read_named(value, flag);
+    if (!value.is_string() || std::find(kFileKeys.begin(), kFileKeys.end(), key) == kFileKeys.end()) continue;
+    const auto path = value.get<std::string>();
+    if (is_file(path)) read(path, "\"" + key + "\" of " + flag);
+  }
+}
+
+// `folder` and those that it lies in.
+void FileNames::check_folders(std::string folder, const std::string& path, const std::string& flag) const {
+  for (bool is_root = false; !is_root; folder = parent(folder)) {
+    const auto found = folders_.find(folder);
+    const std::string read_as = found != folders_.end()                                     ? found->second
+                                : is_file((fs::path(folder) / "model_index.json").string()) ? "a model"
+                                                                                            : "";
+    if (!read_as.empty()) {
+      throw Error(operation_, path + ": the folder " + folder + read_and_written(read_as, flag) + "; choose another folder");
+    }
+    is_root = parent(folder) == folder;
+  }
+}
+
+void FileNames::write(const std::string& path, const std::string& flag, const std::string& own_place) {
   if (path.empty()) return;
-  const auto [at, fresh] = uses_.try_emplace(resolved(path), Use{flag, true});
+  const std::string file = resolved(path);
+  if (own_place.empty() || file != resolved(own_place)) check_folders(parent(file), path, flag);
+  const auto [at, fresh] = uses_.try_emplace(file, Use{flag, true});
   if (fresh) return;
   const Use& other = at->second;
   throw Error(operation_,
-              path +
-                  (other.written ? ": is written both as " + other.flag + " and as " : ": is read as " + other.flag + " and written as ") +
-                  flag + "; choose another name");
+              path + ":" + (other.written ? " is written both as " + other.flag + " and as " + flag : read_and_written(other.flag, flag)) +
+                  "; choose another name");
 }
+
+void FileNames::write_folder(const std::string& path, const std::string& flag) const { check_folders(resolved(path), path, flag); }
 
 }  // namespace winnow::cli

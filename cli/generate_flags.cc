@@ -298,18 +298,19 @@ std::string video_path(const GenerateFlags& flags, const std::vector<report::Set
 
 std::string side_by_side_path(const GenerateFlags& flags) { return (folder_of(flags) / "side_by_side.png").string(); }
 
-void read_tensors(FileNames& names, const GenerateFlags& flags) {
+void read_inputs(FileNames& names, const GenerateFlags& flags) {
+  names.read_folder(flags.model, "--model");
   names.read(flags.latents, "--latents");
   names.read(flags.prompt_embeds, "--prompt-embeds");
 }
 
 void check_outputs(const GenerateFlags& flags, const std::vector<report::Setting>& settings) {
   FileNames names("generate");
-  read_tensors(names, flags);
+  read_inputs(names, flags);
   names.read(flags.plan, "--plan");
-  names.read_if_file(flags.attention, "--attention");
-  names.read_if_file(flags.cache, "--cache");
-  for (const std::string& other : flags.compare) names.read_if_file(other, "--compare");
+  names.read_setting(flags.attention, "--attention");
+  names.read_setting(flags.cache, "--cache");
+  for (const std::string& other : flags.compare) names.read_setting(other, "--compare");
   if (!flags.output.empty()) {
     for (std::size_t i = 0; i < settings.size(); ++i) {
       const std::string path = video_path(flags, settings, i);

@@ -60,8 +60,8 @@ std::vector<report::Setting> attention_settings(const GenerateFlags& flags, std:
 std::string video_path(const GenerateFlags& flags, const std::vector<report::Setting>& settings, std::size_t i);
 std::string side_by_side_path(const GenerateFlags& flags);
 
-// The tensor files that a run reads.
-void read_tensors(FileNames& names, const GenerateFlags& flags);
+// The model and the tensor files that a run reads.
+void read_inputs(FileNames& names, const GenerateFlags& flags);
 // Every output can be written, no two are the same file and none is an input. Called before the long run. Throws Error.
 void check_outputs(const GenerateFlags& flags, const std::vector<report::Setting>& settings);
 

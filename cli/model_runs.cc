@@ -46,16 +46,18 @@ std::vector<report::Prompt> prompts_of(const GenerateFlags& flags, const std::st
   return file.empty() ? std::vector<report::Prompt>{{flags.prompt, "--prompt"}} : report::read_prompts(file, "calibrate");
 }
 
+std::string unfinished_path(const std::string& output) { return output + ".unfinished"; }
+
 FileNames files_read(const GenerateFlags& flags, const std::string& prompts) {
   FileNames names("calibrate");
   names.read(prompts, "--prompts");
-  read_tensors(names, flags);
+  read_inputs(names, flags);
   return names;
 }
 
 report::Unfinished unfinished_work(const GenerateFlags& flags, const GenerateOptions& options, const std::vector<report::Prompt>& prompts,
                                    const std::string& output, bool resume, const nlohmann::json& more) {
-  const std::string path = output + ".unfinished";
+  const std::string path = unfinished_path(output);
   check_writable("calibrate", path);
   nlohmann::json identity = report::calibration_identity(flags.model, precision(flags), options, report::texts(prompts));
   identity.update(more);

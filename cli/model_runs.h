@@ -39,7 +39,9 @@ void add_runs_flags(CLI::App& command, std::string& prompts, bool& resume);
 std::vector<report::Prompt> prompts_of(const GenerateFlags& flags, const std::string& file);
 // What a calibration reads; `prompts` is a file or empty.
 FileNames files_read(const GenerateFlags& flags, const std::string& prompts);
-// The file beside `output`; says what is taken over from it. `more` is what decides the numbers besides the runs.
+// Where an interrupted calibration leaves what it has measured.
+std::string unfinished_path(const std::string& output);
+// The file there; says what is taken over from it. `more` is what decides the numbers besides the runs.
 report::Unfinished unfinished_work(const GenerateFlags& flags, const GenerateOptions& options, const std::vector<report::Prompt>& prompts,
                                    const std::string& output, bool resume, const nlohmann::json& more);
 

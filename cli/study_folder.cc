@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <system_error>
 
-#include "cli/file_names.h"
 #include "cli/help.h"
 #include "cli/interrupt.h"
 #include "cli/load_engine.h"
@@ -70,20 +69,17 @@ Engine load_study_engine(const StudyFlags& flags, const std::vector<report::Prom
 
 std::string StudyFolder::path(const std::string& name) const { return (fs::path(folder_) / name).string(); }
 
-void StudyFolder::check(const StudyFlags& flags, std::initializer_list<const char*> names) const {
+void StudyFolder::check(const StudyFlags& flags, std::initializer_list<const char*> names) {
+  read_inputs(files_, flags.run);
+  files_.read_setting(flags.settings, "--settings");
+  files_.read(flags.prompts, "--prompts");
+  std::vector<std::string> outputs = {kReport, kUnfinished};
+  outputs.insert(outputs.end(), names.begin(), names.end());
+  for (const std::string& name : outputs) files_.write(path(name), name);
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error) throw Error(operation_, folder_ + ": " + error.message());
-  FileNames files(operation_);
-  files.read(flags.settings, "--settings");
-  files.read(flags.prompts, "--prompts");
-  const auto check_one = [&](const char* name) {
-    files.write(path(name), name);
-    check_writable(operation_, path(name));
-  };
-  check_one(kReport);
-  for (const char* name : names) check_one(name);
-  check_one(kUnfinished);
+  for (const std::string& name : outputs) check_writable(operation_, path(name));
 }
 
 void StudyFolder::write(const std::string& name, std::string_view text) const { write_text_file(operation_, path(name), text); }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/file_names.h"
 #include "cli/generate_flags.h"
 #include "report/prompts.h"
 #include "report/study.h"
@@ -35,11 +36,14 @@ Engine load_study_engine(const StudyFlags& flags, const std::vector<report::Prom
 
 class StudyFolder {
  public:
-  StudyFolder(std::string operation, std::string folder) : operation_(std::move(operation)), folder_(std::move(folder)) {}
+  StudyFolder(std::string operation, std::string folder)
+      : operation_(std::move(operation)), folder_(std::move(folder)), files_(operation_) {}
 
   std::string path(const std::string& name) const;
+  // Inputs beside those that StudyFlags names.
+  FileNames& files() { return files_; }
   // Makes the folder. Throws Error if the files `names` cannot be written there, or are inputs.
-  void check(const StudyFlags& flags, std::initializer_list<const char*> names) const;
+  void check(const StudyFlags& flags, std::initializer_list<const char*> names);
   void write(const std::string& name, std::string_view text) const;
   // What is finished so far, until the report is written.
   void keep(std::string_view report) const;
@@ -51,6 +55,7 @@ class StudyFolder {
  private:
   std::string operation_;
   std::string folder_;
+  FileNames files_;
 };
 
 }  // namespace winnow::cli
