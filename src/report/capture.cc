@@ -197,6 +197,7 @@ Tensor load_tensor(const SafetensorsFile& file, const std::string& name) {
   if ((stored.rank != 3 && stored.rank != 4) || !is_attention_dtype) {
     throw Error(kOperation, file.name() + ": " + name + ": expected [S,H,D] or [B,S,H,D] in f32, f16 or bf16, got " + stored.describe());
   }
+  if (stored.numel() == 0) throw Error(kOperation, file.name() + ": " + name + ": expected sizes of at least 1, got " + stored.describe());
   if (stored.rank == 4) return file.copy(name);
   const TensorView batch = stored.reshape({1, stored.size(0), stored.size(1), stored.size(2)});
   Tensor copy(stored.dtype, batch.shape.data(), 4);

@@ -154,6 +154,8 @@ TEST_F(Captures, BadFoldersAndFiles) {
   write("a.safetensors", 8);
   write("b.safetensors", 9);
   EXPECT_THAT(message_of([&] { load_captures(folder().string()); }), HasSubstr("expected q [1,8,2,4] f32"));
+  write("empty.safetensors", 0);
+  EXPECT_THAT(message_of([&] { load_capture(path("empty.safetensors")); }), HasSubstr("expected sizes of at least 1"));
   write("c.safetensors", 8, {{"grid", "2x2x3"}});
   EXPECT_THAT(message_of([&] { load_capture(path("c.safetensors")); }), HasSubstr("expected FxHxW with 8 tokens, got \"2x2x3\""));
   write("c.safetensors", 8, {{"grid", "2x2x2x1"}});

@@ -106,7 +106,10 @@ Json generation_record(const StudyInfo& info) {
   json["height"] = options.height;
   json["frames"] = options.frames;
   json["steps"] = options.steps;
-  if (!options.latents.empty()) json["latents"] = options.latents;
+  if (!options.latents.empty()) {
+    json["latents"] = options.latents;
+    json["latents_fingerprint"] = file_fingerprint(options.latents);
+  }
   if (!options.negative_prompt.empty()) json["negative_prompt"] = options.negative_prompt;
   put(json, "guidance_scale", options.guidance_scale);
   put(json, "guidance_scale_2", options.guidance_scale_2);
@@ -213,9 +216,9 @@ std::string to_csv(const Study& study) {
   return text;
 }
 
-std::string program_fingerprint() {
-  std::ifstream file("/proc/self/exe", std::ios::binary);
-  if (!file) throw Error("compare", "/proc/self/exe: cannot read this program's file");
+std::string file_fingerprint(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw Error("compare", path + ": cannot read it");
   std::uint64_t hash = 0xCBF29CE484222325U;  // FNV-1a
   std::array<char, 1 << 16> block{};
   while (file.read(block.data(), block.size()) || file.gcount() > 0) {
@@ -226,5 +229,7 @@ std::string program_fingerprint() {
   std::array<char, 16> digits{};
   return {digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), hash, 16).ptr};
 }
+
+std::string program_fingerprint() { return file_fingerprint("/proc/self/exe"); }
 
 }  // namespace winnow::report

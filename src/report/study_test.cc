@@ -204,9 +204,6 @@ TEST(Videos, ResumesWhereItEnded) {
   Study next = two_settings();
   EXPECT_EQ(take_over_videos(next, {.model = "m", .program = "2"}, saved, "r"), 0);  // another build
   EXPECT_EQ(take_over_videos(next, {.model = "n", .program = "1"}, saved, "r"), 0);
-  StudyInfo other_noise = info;
-  other_noise.generate.latents = "noise.safetensors";
-  EXPECT_EQ(take_over_videos(next, other_noise, saved, "r"), 0);
   EXPECT_EQ(take_over_videos(next, info, saved, "r"), 2);
   FakeEngine rest;
   measure_videos(next, std::ref(rest), options, {});
@@ -214,6 +211,26 @@ TEST(Videos, ResumesWhereItEnded) {
   EXPECT_EQ(next.videos.size(), 3U);
   EXPECT_THAT(message_of([&] { take_over_videos(next, info, "{}", "r"); }), HasSubstr("r: expected a report of winnow compare"));
   EXPECT_THAT(message_of([&] { take_over_videos(next, info, "{", "r"); }), HasSubstr("r"));
+}
+
+using NoiseFiles = Files;
+
+TEST_F(NoiseFiles, AreKnownByTheirContents) {
+  Study study = two_settings();
+  FakeEngine fake;
+  measure_videos(study, std::ref(fake), two_prompts(), {});
+  StudyInfo info = {.model = "m", .program = "1"};
+  info.generate.latents = write("some noise");
+  const std::string saved = to_json(study, info);
+  const auto taken = [&] {
+    Study next = two_settings();
+    return take_over_videos(next, info, saved, "r");
+  };
+  EXPECT_EQ(taken(), 3);
+  write("other noise");
+  EXPECT_EQ(taken(), 0);
+  info.generate.latents.clear();
+  EXPECT_EQ(taken(), 0);
 }
 
 TEST(Videos, CancelEndsThem) {

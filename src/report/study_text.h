@@ -41,7 +41,8 @@ std::string to_markdown(const Study& study);
 // Error against density on captures, PSNR against the speed-up of attention on videos; panels without data are left out.
 std::vector<media::PlotPanel> plot_panels(const Study& study);
 
-// Identifies this program's file by its contents.
+// Identify a file, and this program's file, by their contents.
+std::string file_fingerprint(const std::string& path);
 std::string program_fingerprint();
 
 }  // namespace winnow::report

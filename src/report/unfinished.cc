@@ -50,7 +50,7 @@ nlohmann::json calibration_identity(const std::string& model_directory, Precisio
           {"generation", nlohmann::json::parse(generation_text(info))},
           {"executor", options.attention.executor},
           {"seed", options.seed},
-          {"prompt_embeds", options.prompt_embeds},
+          {"prompt_embeds", options.prompt_embeds.empty() ? "" : file_fingerprint(options.prompt_embeds)},
           {"prompts", prompts}};
 }
 
