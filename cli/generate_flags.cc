@@ -69,25 +69,19 @@ void add_clip_flags(CLI::App& command, GenerateFlags& flags) {
 
 void add_sampling_flags(CLI::App& command, GenerateFlags& flags, const char* steps) {
   const std::string group = "Sampling";
-  command.add_option(steps, flags.steps, "Denoising steps")->check(not_empty())->capture_default_str()->type_name("N")->group(group);
+  command.add_option(steps, flags.steps, "Denoising steps")->capture_default_str()->type_name("N")->group(group);
   command.add_option("--guidance-scale", flags.guidance_scale, "Classifier-free guidance; > 1 runs the model twice a step")
-      ->check(not_empty())
       ->capture_default_str()
       ->type_name("X")
       ->group(group);
   command.add_option("--guidance-scale-2", flags.guidance_scale_2, "The same for the low-noise expert, 1: off; default: --guidance-scale")
-      ->check(not_empty())
       ->type_name("X")
       ->group(group);
   command.add_option("--guidance-until", flags.guidance_until, "Share of the steps that are guided, the first ones, in [0,1]")
-      ->check(not_empty())
       ->capture_default_str()
       ->type_name("X")
       ->group(group);
-  command.add_option("--flow-shift", flags.flow_shift, "Shift of the noise schedule; default: the model's")
-      ->check(not_empty())
-      ->type_name("X")
-      ->group(group);
+  command.add_option("--flow-shift", flags.flow_shift, "Shift of the noise schedule; default: the model's")->type_name("X")->group(group);
   command.add_option("--solver", flags.solver, "Default: the model's scheduler")
       ->check(one_of({"unipc", "euler"}))
       ->type_name("unipc|euler")
@@ -100,7 +94,6 @@ void add_sampling_flags(CLI::App& command, GenerateFlags& flags, const char* ste
   command
       .add_option("--boundary-ratio", flags.boundary_ratio,
                   "Where the high-noise expert hands over, as a share of the timesteps in [0,1]; default: the model's")
-      ->check(not_empty())
       ->type_name("X")
       ->group(group);
   command.add_option("-s,--seed", flags.seed, "Seed of the starting noise, 0 to 2^64-1; -1 = random")

@@ -33,6 +33,14 @@ std::string two_columns(std::string left, std::size_t column, const std::string&
   return out + "\n";
 }
 
+// What an option's value name stands for.
+std::string in_words(const std::string& type) {
+  if (type == "FILE") return "a file name";
+  if (type == "DIR") return "a folder name";
+  if (type == "TEXT") return "words";
+  return type == "N" || type == "X" ? "a number" : type;
+}
+
 CLI::Validator silent(CLI::Validator validator) { return validator.description(""); }
 
 }  // namespace
@@ -67,10 +75,18 @@ CLI::Validator in_range(double low, double high) {  // CLI::Range takes NaN
   };
   return silent(CLI::Validator(check, ""));
 }
-CLI::Validator not_empty() {
-  return silent(
-      CLI::Validator([](std::string& text) { return text.empty() ? std::string("expected a number, got nothing") : std::string(); }, ""));
-}
 CLI::Validator at_least_one() { return silent(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40U)); }
+
+void refuse_empty_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_type_size() == 0 || option->check_lname("negative-prompt")) continue;
+    const std::string expected = in_words(option->get_type_name());
+    const auto check = [expected](const std::string& text) {
+      return text.find_first_not_of(" \t\r\n") == std::string::npos ? "expected " + expected + ", got an empty text" : std::string();
+    };
+    option->check(check);
+  }
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) refuse_empty_values(*command);
+}
 
 }  // namespace winnow::cli

@@ -19,7 +19,8 @@ CLI::Validator one_of(const std::vector<std::string>& values);
 CLI::Validator in_range(int low, int high);
 CLI::Validator in_range(double low, double high);
 CLI::Validator at_least_one();
-// CLI11 reads an empty word as the number 0.
-CLI::Validator not_empty();
+// No option takes an empty or blank value: a script's unset variable would silently count as no option, or as the number 0. Only an
+// empty --negative-prompt means something. To be called when all commands are there.
+void refuse_empty_values(CLI::App& app);
 
 }  // namespace winnow::cli

@@ -70,6 +70,7 @@ int run(int argc, char** argv) {
   winnow::cli::add_info(app, action);
   winnow::cli::add_calibrate(app, action);
   winnow::cli::add_config(app, action);
+  winnow::cli::refuse_empty_values(app);
   if (argc > 1 && is_unknown_subcommand(app, argv[1])) return kUsage;
   std::ostringstream text;
   try {

@@ -160,9 +160,47 @@ TEST_F(CliUsage, WrongUsageIsExitCode2) {
   expect_refused(winnow(small({"-o", path("a.y4m")})), 2, "--prompt");
   expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--prompt-embeds", "x"}))), 2, "--prompt");
   expect_refused(winnow({"generate", "-p", "x", "-o", path("a.y4m")}), 2, "--model");
-  for (const char* flag : {"--guidance-scale", "--guidance-scale-2", "--flow-shift", "--boundary-ratio"}) {  // an unset shell variable
-    expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), flag, ""}))), 2, std::string(flag) + ": expected a number, got nothing");
+}
+
+// An unset variable of a script.
+TEST_F(CliUsage, NoOptionTakesAnEmptyValue) {
+  const auto refused = [&](std::vector<std::string> words, const std::string& flag, const std::string& expected) {
+    for (const char* value : {"", " \t"}) {
+      std::vector<std::string> all = words;
+      all.insert(all.end(), {flag, value});
+      expect_refused(winnow(all), 2, flag + ": expected " + expected + ", got an empty text");
+    }
+  };
+  for (const char* flag : {"--guidance-scale", "--guidance-scale-2", "--guidance-until", "--flow-shift", "--boundary-ratio", "--seed"}) {
+    refused(small(with_prompt({"-o", path("a.y4m")})), flag, "a number");
   }
+  refused({"generate", "--model", kModel, "-p", "x", "-o", path("a.y4m")}, "--steps", "a number");
+  for (const char* flag : {"--plan", "--latents", "--report", "--sheet", "--save-latents"}) {
+    refused(small(with_prompt({"-o", path("a.y4m")})), flag, "a file name");
+  }
+  refused(small({"-o", path("a.y4m")}), "--prompt-embeds", "a file name");
+  refused(small(with_prompt({"--save-latents", path("l")})), "--output", "a file name");
+  for (const char* flag : {"--attention", "--cache", "--compare"}) {
+    refused(small(with_prompt({"-o", path("a.y4m")})), flag, "NAME|FILE|JSON");
+  }
+  for (const char* flag : {"--json", "--save-plan"}) refused({"attend", "--qkv", path("q")}, flag, "a file name");
+  refused({"attend", "--qkv", path("q")}, "--grid", "FxHxW");
+  refused({"attend", "--qkv", path("q")}, "--prefix", "words");
+  refused({"compare", "--methods", "dense"}, "--captures", "a folder name");
+  refused({"compare", "--captures", path("c"), "--methods", "dense"}, "--settings", "a file name");
+  refused({"compare", "--captures", path("c")}, "--methods", "NAME|FILE|JSON ...");
+  refused({"capture", "--model", kModel, "-p", "x"}, "--output", "a folder name");
+  refused({"calibrate", "skip-softmax", "--model", kModel, "-p", "x"}, "--executor", "NAME");
+  refused({"calibrate", "skip-softmax", "--model", kModel, "-p", "x"}, "--output", "a file name");
+  refused({"config", "print"}, "--cache", "NAME|FILE|JSON");
+  refused({"info", "--measure"}, "--profile", "a file name");
+  refused({"generate", "--model", kModel, "-o", path("a.y4m")}, "--prompt", "words");
+  refused({"capture", "--model", kModel, "-o", path("c")}, "--prompt", "words");
+  for (const char* what : {"skip-softmax", "magcache", "budget"}) {
+    refused({"calibrate", what, "--model", kModel, "-o", path("c.json")}, "--prompt", "words");
+  }
+  const tests::Finished negative = winnow(small(with_prompt({"--dry-run", "-n", ""})));
+  EXPECT_EQ(negative.code, 0) << negative.err;
 }
 
 TEST_F(CliErrors, OptionsOutOfRange) {
