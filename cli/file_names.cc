@@ -35,6 +35,15 @@ bool is_file(const std::string& path) {
   return fs::is_regular_file(path, none);
 }
 
+// Reports and metadata name what was read, as text.
+void check_utf8(const std::string& operation, const std::string& path, const std::string& flag) {
+  try {
+    static_cast<void>(nlohmann::json(path).dump());
+  } catch (const nlohmann::json::exception&) {
+    throw Error(operation, path + ": expected a name in UTF-8 for " + flag + ", since reports name it");
+  }
+}
+
 std::string read_and_written(const std::string& read_as, const std::string& written_as) {
   return " is read as " + read_as + " and written as " + written_as;
 }
@@ -42,17 +51,21 @@ std::string read_and_written(const std::string& read_as, const std::string& writ
 }  // namespace
 
 void FileNames::read(const std::string& path, const std::string& flag) {
-  if (!path.empty()) uses_.try_emplace(resolved(path), Use{flag, false});
+  if (path.empty()) return;
+  check_utf8(operation_, path, flag);
+  uses_.try_emplace(resolved(path), Use{flag, false});
 }
 
 void FileNames::read_folder(const std::string& path, const std::string& flag) {
-  if (!path.empty()) folders_.try_emplace(resolved(path), flag);
+  if (path.empty()) return;
+  check_utf8(operation_, path, flag);
+  folders_.try_emplace(resolved(path), flag);
 }
 
 void FileNames::read_setting(const std::string& text, const std::string& flag) {
+  const bool has_file = is_file(text);
+  if (has_file) read(text, flag);
   try {
-    const bool has_file = is_file(text);
-    if (has_file) read(text, flag);
     read_named(parse_json(has_file ? read_text_file(text, operation_) : text, text, operation_), flag);
   } catch (const Error&) {
   }

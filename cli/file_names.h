@@ -13,7 +13,7 @@ class FileNames {
   // `operation` appears in errors.
   explicit FileNames(std::string operation) : operation_(std::move(operation)) {}
 
-  // An empty path stands for no file. `flag` says where the path comes from.
+  // An empty path stands for no file. `flag` says where the path comes from. Throws Error if the name is not UTF-8.
   void read(const std::string& path, const std::string& flag);
   // Every file in it: nothing may be written there.
   void read_folder(const std::string& path, const std::string& flag);

@@ -150,6 +150,19 @@ TEST_F(CliFiles, ACalibrationMayGoToItsPlaceInTheModel) {
   EXPECT_THAT(error_of(calibrate, {"-o", path("model/calibration/skip-softmax.json")}), Not(HasSubstr("is read as")));
 }
 
+TEST_F(CliFiles, NamesThatNoReportCanHoldAreRefusedBeforeTheRun) {
+  const std::string name = path("l\xff.safetensors");
+  for (const char* flag : {"--latents", "--plan"}) {
+    const std::string error = generate({flag, name, "--save-latents", path("b"), "--report", path("b.json")});
+    EXPECT_THAT(error, HasSubstr(std::string("expected a name in UTF-8 for ") + flag));
+  }
+  EXPECT_THAT(error_of({"generate", "--model", path("m\xff"), "-p", "x"}, {"-o", path("a.y4m")}),
+              HasSubstr("expected a name in UTF-8 for --model"));
+  EXPECT_THAT(error_of({"capture", "--model", path("model"), "-p", "x", "--latents", name}, {"-o", path("c")}),
+              HasSubstr("expected a name in UTF-8 for --latents"));
+  EXPECT_THAT(error_of({"attend", "--qkv", name}, {"--json", path("a.json")}), HasSubstr("expected a name in UTF-8 for --qkv"));
+}
+
 TEST_F(CliFiles, UnfinishedWorkIsAnOutputToo) {
   const std::string prompts = write("c.json.unfinished", "a red ball\n");
   for (const char* what : {"skip-softmax", "magcache", "budget"}) {
