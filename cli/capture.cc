@@ -20,6 +20,8 @@ namespace winnow::cli {
 
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr const char* kFooter =
     R"(Writes one safetensors file per chosen call, named after it ("step03_expert0_layer02_cond.safetensors"): tensors q, k, v [1,S,H,D] as
 attention gets them, q and k after RoPE, and where they come from as metadata. The run ends after the last chosen step.
@@ -34,6 +36,26 @@ struct CaptureFlags {
   report::CaptureChoice choice;
   std::vector<std::string> branches = {"cond"};
   std::string output;
+};
+
+// Folders that are made for `path`; those that nothing was written into are removed again.
+class NewFolders {
+ public:
+  explicit NewFolders(const std::string& path) {
+    std::error_code none;
+    fs::path folder = fs::absolute(path, none).lexically_normal();
+    if (!folder.has_filename()) folder = folder.parent_path();
+    for (; !fs::exists(folder, none) && folder.has_relative_path(); folder = folder.parent_path()) folders_.push_back(folder);
+  }
+  NewFolders(const NewFolders&) = delete;
+  NewFolders& operator=(const NewFolders&) = delete;
+  ~NewFolders() {
+    std::error_code not_empty;
+    for (const fs::path& folder : folders_) fs::remove(folder, not_empty);
+  }
+
+ private:
+  std::vector<fs::path> folders_;  // the innermost first
 };
 
 void capture_command(CaptureFlags flags) {
@@ -56,6 +78,7 @@ void capture_command(CaptureFlags flags) {
   check_memory(estimate);
   options.progress = progress;
   const report::Generate generate = [&](const GenerateOptions& run) { return engine.generate(run); };
+  const NewFolders folders(flags.output);
   const std::vector<std::string> files = report::capture(generate, options, estimate.forwards, flags.choice, flags.run.model, flags.output);
   printer.end();
   for (const std::string& file : files) std::printf("wrote       %s\n", file.c_str());

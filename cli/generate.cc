@@ -132,6 +132,7 @@ class Generation {
     print_field("clip", format("%lldx%lld, %lld frames at %d fps, %lld tokens", static_cast<long long>(estimate_.width),
                                static_cast<long long>(estimate_.height), static_cast<long long>(estimate_.frames), flags_.fps,
                                static_cast<long long>(estimate_.tokens)));
+    print_field(noise().first.c_str(), noise().second);
     print_field("schedule", schedule_line(estimate_, options_));
     print_field("experts", expert_line(estimate_, options_.steps));
     print_field("memory", "weights " + format_bytes(static_cast<double>(estimate_.weight_bytes)) + ", workspace " +

@@ -70,6 +70,16 @@ TEST_F(CliCapture, WhatTheRunNeverDoesIsFoundOutBeforeIt) {
   refused({"--branch", "uncond", "--steps", "2", "--guidance-until", "0.4"}, "[capture] expected a self-attention call");
 }
 
+TEST_F(CliCapture, ARefusedRunLeavesNoFolder) {
+  expect_refused(winnow({"capture", "--model", tests::kModel, "-p", "a crimson ball", "-o", path("new/c/")}), 1, "crimson");
+  expect_refused(capture({"--attention", R"({"method":"dense","executor":"abacus"})", "-o", path("c")}), 1, "abacus");
+  expect_refused(capture({"--attention", R"({"method":"plan","path":"none"})", "-o", path("c")}), 1, "none");
+  expect_refused(capture({"--latents", path("none"), "-o", path("c")}), 1, "none");
+  fs::create_directory(path("mine"));
+  EXPECT_EQ(capture({"--latents", path("none"), "-o", path("mine")}).code, 1);
+  EXPECT_TRUE(fs::exists(path("mine")));
+}
+
 class CliCompare : public tests::Cli {
  protected:
   // Random captures of one small size.

@@ -397,6 +397,18 @@ TEST_F(CliRun, DryRunWritesNothing) {
   EXPECT_THAT(listing(), IsEmpty());
 }
 
+TEST_F(CliRun, DryRunLooksAtTheNoise) {
+  EXPECT_THAT(winnow(small(with_prompt({"--dry-run", "-s", "7"}))).out, HasSubstr("\nseed        7\n"));
+  expect_refused(winnow(small(with_prompt({"--dry-run", "--latents", path("none")}))), 1, "none");
+  const auto dry_run = [&](std::int64_t height) {
+    const Tensor noise(DType::f32, {1, 48, 9, height, 12});
+    write_safetensors(path("noise"), std::vector<NamedTensor>{{"latents", noise}});
+    return winnow(small(with_prompt({"--dry-run", "--latents", path("noise")})));
+  };
+  EXPECT_THAT(dry_run(11).err, HasSubstr("expected [1,48,9,12,12] f32, got [1,48,9,11,12] f32"));
+  EXPECT_THAT(dry_run(12).out, HasSubstr("\nlatents     " + path("noise") + "\n"));
+}
+
 TEST_F(CliRun, WritesVideoSheetReportAndLatents) {
   const tests::Finished run =
       winnow(small(with_prompt({"-o", path("a.y4m"), "--sheet", path("s.png"), "--report", path("r.json"), "--save-latents",

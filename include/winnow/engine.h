@@ -125,6 +125,7 @@ class Engine {
 
   bool has_codec() const;
   int default_fps() const;
+  // Also looks at the file of options.latents, except for its values.
   Estimate estimate(const GenerateOptions& options) const;
   // Throws the Error that a run with this prompt would begin with: it names every word that the model does not know.
   void check_prompt(const std::string& prompt) const;

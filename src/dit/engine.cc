@@ -225,6 +225,22 @@ struct Engine::Impl {
     return rows;
   }
 
+  // The starting noise in `file`, [1,C,F,h,w]; its values are not looked at.
+  static TensorView stored_latents(const SafetensorsFile& file, const Plan& plan) {
+    if (!file.contains("latents") && file.keys().size() != 1)
+      throw Error("latents", file.name() + ": expected one tensor, or one named latents");
+    TensorView view = file.at(file.contains("latents") ? "latents" : file.keys()[0]);
+    const std::string found = view.describe();
+    if (view.rank == 4) view = view.reshape({1, view.size(0), view.size(1), view.size(2), view.size(3)});
+    const TensorView wanted(static_cast<void*>(nullptr), DType::f32,
+                            {1, plan.channels, plan.latent_frames, plan.latent_height, plan.latent_width});
+    if (view.rank != 5 || view.shape != wanted.shape) {
+      throw Error("latents", file.name() + ": expected " + wanted.describe() + ", got " + found);
+    }
+    if (!is_convertible(view.dtype)) throw Error("latents", file.name() + ": expected f32, f16, bf16 or f64, got " + found);
+    return view;
+  }
+
   // latents [1,C,F,h,w] f32: from the file, or noise.
   Tensor start_latents(const GenerateOptions& options, const Plan& plan) const {
     Tensor latents(DType::f32, {1, plan.channels, plan.latent_frames, plan.latent_height, plan.latent_width});
@@ -233,16 +249,7 @@ struct Engine::Impl {
       return latents;
     }
     const auto file = SafetensorsFile::open(options.latents);
-    if (!file.contains("latents") && file.keys().size() != 1)
-      throw Error("latents", options.latents + ": expected one tensor, or one named latents");
-    TensorView view = file.at(file.contains("latents") ? "latents" : file.keys()[0]);
-    const std::string found = view.describe();
-    if (view.rank == 4) view = view.reshape({1, view.size(0), view.size(1), view.size(2), view.size(3)});
-    if (view.rank != 5 || view.shape != latents.view().shape) {
-      throw Error("latents", options.latents + ": expected " + latents.view().describe() + ", got " + found);
-    }
-    if (!is_convertible(view.dtype)) throw Error("latents", options.latents + ": expected f32, f16, bf16 or f64, got " + found);
-    convert(view, latents);
+    convert(stored_latents(file, plan), latents);
     if (!all_finite(latents)) throw Error("latents", options.latents + ": contains NaN or Inf");
     return latents;
   }
@@ -478,6 +485,7 @@ int Engine::default_fps() const { return impl_->config.defaults.fps; }
 
 Estimate Engine::estimate(const GenerateOptions& options) const {
   const Plan plan = make_plan(impl_->config, options);
+  if (!options.latents.empty()) Impl::stored_latents(SafetensorsFile::open(options.latents), plan);
   const dit::TransformerConfig& model = impl_->config.transformer;
   const dit::Schedule schedule = dit::make_schedule(plan.schedule);
   Estimate estimate;
