@@ -126,7 +126,7 @@ class Comparing {
     for (const report::MethodEntry& entry : list_.methods) {
       const AttentionConfig config = entry.at(0.0);
       if (!captures_.empty()) report::check_setting(entry.label, config, {}, "", kOperation);
-      if (!flags_.run.model.empty()) report::check_setting(entry.label, config, info_.generate.cache, flags_.run.model, kOperation);
+      if (!flags_.run.model.empty()) report::check_setting(entry.label, config, {}, flags_.run.model, kOperation);
       if (config.budget && !captures_.empty()) {
         std::fprintf(stderr, "winnow: note: %s: on captures without its budget, since no calls go before them whose 1/l it could follow\n",
                      entry.label.c_str());

@@ -132,7 +132,7 @@ class Generation {
     print_field("clip", format("%lldx%lld, %lld frames at %d fps, %lld tokens", static_cast<long long>(estimate_.width),
                                static_cast<long long>(estimate_.height), static_cast<long long>(estimate_.frames), flags_.fps,
                                static_cast<long long>(estimate_.tokens)));
-    print_field(noise().first.c_str(), noise().second);
+    print_noise();
     print_field("schedule", schedule_line(estimate_, options_));
     print_field("experts", expert_line(estimate_, options_.steps));
     print_field("memory", "weights " + format_bytes(static_cast<double>(estimate_.weight_bytes)) + ", workspace " +
@@ -169,7 +169,7 @@ class Generation {
     write_sheets();
     if (!flags_.save_latents.empty()) {
       const std::vector<NamedTensor> tensors = {{"latents", comparison_.outcomes.front().latents}};
-      write_safetensors(flags_.save_latents, tensors, {noise(), {"prompt", options_.prompt}});
+      write_safetensors(flags_.save_latents, tensors, {report::noise_source(options_), {"prompt", options_.prompt}});
       written_.push_back(flags_.save_latents);
     }
     if (!flags_.report.empty()) {
@@ -210,14 +210,13 @@ class Generation {
     written_.push_back(side_by_side_path(flags_));
   }
 
-  // Where the starting noise is from.
-  std::pair<std::string, std::string> noise() const {
-    if (!options_.latents.empty()) return {"latents", options_.latents};
-    return {"seed", std::to_string(options_.seed)};
+  void print_noise() const {
+    const auto [source, value] = report::noise_source(options_);
+    print_field(source.c_str(), value);
   }
 
   void summarise() const {
-    print_field(noise().first.c_str(), noise().second);
+    print_noise();
     print_field("schedule", schedule_line(estimate_, options_));
     print_field("experts", expert_line(estimate_, options_.steps));
     for (const report::Outcome& outcome : comparison_.outcomes) print_outcome(outcome);

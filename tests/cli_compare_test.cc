@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -91,10 +90,6 @@ class CliCompare : public tests::Cli {
     write_safetensors(path("captures/size" + std::to_string(tokens) + ".safetensors"), tensors);
     return path("captures");
   }
-  std::string write_text(const std::string& name, const std::string& text) const {
-    std::ofstream(path(name)) << text;
-    return path(name);
-  }
   static std::vector<std::string> videos(const std::string& prompts, std::vector<std::string> more) {
     std::vector<std::string> words = {"compare",  "--model", tests::kModel, "-W", "48",        "-H",    "48",
                                       "--frames", "9",       "--steps",     "2",  "--prompts", prompts, "--no-plot"};
@@ -111,7 +106,7 @@ class CliCompare : public tests::Cli {
 };
 
 TEST_F(CliCompare, MeasuresSettingsOnCaptures) {
-  const std::string settings = write_text(
+  const std::string settings = write(
       "s.json", R"({"densities":[0.6],"methods":[{"label":"best","attention":{"method":"oracle"},"knob":"density","range":[0.01,1.0]}]})");
   const tests::Finished run = winnow({"compare", "--captures", write_captures(), "--settings", settings, "--methods", "mean_pool",
                                       R"({ "method": "mean_pool", "cdf": 0.5 })", "--calls", "2", "--no-plot", "-o", path("out")});
@@ -130,7 +125,7 @@ TEST_F(CliCompare, MeasuresSettingsOnCaptures) {
 }
 
 TEST_F(CliCompare, MakesVideosAndResumes) {
-  const std::string prompts = write_text("p.txt", "a red ball\na blue star\n");
+  const std::string prompts = write("p.txt", "a red ball\na blue star\n");
   const std::vector<std::string> words = videos(prompts, {"--methods", "mean_pool", "--floor-prompts", "0", "-o", path("out")});
   const tests::Finished run = winnow(words);
   ASSERT_EQ(run.code, 0) << run.err;
@@ -148,7 +143,7 @@ TEST_F(CliCompare, MakesVideosAndResumes) {
 }
 
 TEST_F(CliCompare, CtrlCLeavesNoHalfWrittenFile) {
-  const std::string prompts = write_text("p.txt", "a red ball\n");
+  const std::string prompts = write("p.txt", "a red ball\n");
   std::vector<std::string> words = {tests::kWinnow, "compare",   "--model",   tests::kModel, "--prompts", prompts,
                                     "--methods",    "mean_pool", "--no-plot", "-o",          path("out")};
   tests::Program program(words, folder());
@@ -177,24 +172,24 @@ TEST_F(CliCompare, BadInputs) {
   EXPECT_THAT(compare({captures, "--methods", "best"}), HasSubstr("attention: expected one of"));
   EXPECT_THAT(compare({captures, "--methods", "mean_pool", "mean_pool"}), HasSubstr("have the same label"));
   EXPECT_THAT(compare({captures, "--methods", "mean_pool", R"({"method":"mean_pool"})"}), HasSubstr("have the same setting"));
-  EXPECT_THAT(compare({captures, "--settings", write_text("s.json", "{}")}), HasSubstr("expected a list of methods"));
-  EXPECT_THAT(compare({captures, "--settings", write_text("s.json", R"({"methods":[{"label":"floor","attention":{"method":"sol"}}]})")}),
+  EXPECT_THAT(compare({captures, "--settings", write("s.json", "{}")}), HasSubstr("expected a list of methods"));
+  EXPECT_THAT(compare({captures, "--settings", write("s.json", R"({"methods":[{"label":"floor","attention":{"method":"sol"}}]})")}),
               HasSubstr("label: expected another name"));
-  EXPECT_THAT(error_of(videos(write_text("p.txt", "\n# none\n"), {"--methods", "mean_pool", "-o", path("out")})), HasSubstr("found none"));
+  EXPECT_THAT(error_of(videos(write("p.txt", "\n# none\n"), {"--methods", "mean_pool", "-o", path("out")})), HasSubstr("found none"));
   EXPECT_THAT(error_of(videos(path("no.txt"), {"--methods", "mean_pool", "-o", path("out")})), HasSubstr("no.txt"));
   write_captures(321);
   EXPECT_THAT(compare({captures, "--methods", "mean_pool"}), HasSubstr("expected q [1,320,1,16] f32"));
 }
 
 TEST_F(CliCompare, UnknownWordsAreFoundOutBeforeTheFirstVideo) {
-  const std::string prompts = write_text("p.txt", "a red ball\n\na blue star\na crimson ball\n");
+  const std::string prompts = write("p.txt", "a red ball\n\na blue star\na crimson ball\n");
   const std::string compared = error_of(videos(prompts, {"--methods", "mean_pool", "-o", path("out")}));
   EXPECT_THAT(compared, HasSubstr("[compare] " + prompts + ":4: words that this model does not know: \"crimson\""));
   EXPECT_EQ(winnow(videos(prompts, {"--methods", "mean_pool", "--num-prompts", "1", "--floor-prompts", "0", "-o", path("one")})).code, 0);
 }
 
 TEST_F(CliCompare, SettingsAreCheckedBeforeTheFirstRun) {
-  const std::string prompts = write_text("p.txt", "a red ball\n");
+  const std::string prompts = write("p.txt", "a red ball\n");
   const std::string captures = write_captures();
   const std::string missing = path("none");
   const std::vector<std::string> settings = {
@@ -218,9 +213,9 @@ class CliCompareCache : public CliCompare {
  protected:
   std::string settings_ = R"({"settings":[{"label":"a-1","cache":{"method":"first_block"}}]})";
   std::string refusal(const std::string& prompts) const {
-    const std::string settings = write_text("s.json", settings_);
+    const std::string settings = write("s.json", settings_);
     return error_of({"compare-cache", "--model", tests::kModel, "-W", "48", "-H", "48", "--frames", "9", "--steps", "10", "--settings",
-                     settings, "--prompts", write_text("p.txt", prompts), "--no-plot", "-o", path("out")});
+                     settings, "--prompts", write("p.txt", prompts), "--no-plot", "-o", path("out")});
   }
 };
 

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -25,10 +24,6 @@ class CliFiles : public tests::Cli {
   CliFiles() {
     fs::create_directories(path("model/calibration"));
     write("model/model_index.json", "{}");
-  }
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(path(name), std::ios::binary) << text;
-    return path(name);
   }
   std::string write_qkv(const std::string& name) const {
     const Tensor x(DType::f32, {64, 1, 16});

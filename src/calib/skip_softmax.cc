@@ -4,13 +4,13 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 
 #include "calib/json_fields.h"
+#include "core/fingerprint.h"
 #include "core/json.h"
 #include "core/partial_file.h"
 #include "core/text.h"
@@ -221,10 +221,7 @@ std::string model_fingerprint(const std::string& model_directory) {
   constexpr std::size_t kEnds = std::size_t{1} << 20U;
   constexpr std::size_t kPage = 4096;
   constexpr int kPages = 64;
-  std::uint64_t hash = 0xCBF29CE484222325U;  // FNV-1a
-  const auto mix = [&](const char* bytes, std::size_t n) {
-    for (std::size_t i = 0; i < n; ++i) hash = (hash ^ static_cast<unsigned char>(bytes[i])) * 0x100000001B3U;
-  };
+  Fingerprint fingerprint;
   std::vector<char> buffer(kEnds);
   for (const char* component : kComponents) {
     std::vector<fs::path> files;
@@ -238,21 +235,19 @@ std::string model_fingerprint(const std::string& model_directory) {
       if (!file) throw Error(kOperation, path.string() + ": cannot open");
       const auto size = static_cast<std::size_t>(fs::file_size(path));
       const std::string label = component + std::string("/") + path.filename().string() + " " + std::to_string(size) + "\n";
-      mix(label.data(), label.size());
+      fingerprint.add(label.data(), label.size());
       const auto sample = [&](std::size_t offset, std::size_t n) {
         n = std::min(n, size - offset);
         file.seekg(static_cast<std::streamoff>(offset));
         if (!file.read(buffer.data(), static_cast<std::streamsize>(n))) throw Error(kOperation, path.string() + ": cannot read");
-        mix(buffer.data(), n);
+        fingerprint.add(buffer.data(), n);
       };
       sample(0, kEnds);
       for (int i = 1; i <= kPages; ++i) sample(size / (kPages + 1) * static_cast<std::size_t>(i), kPage);
       sample(size - std::min(size, kEnds), kEnds);
     }
   }
-  std::array<char, 17> text{};
-  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(hash));
-  return text.data();
+  return fingerprint.text();
 }
 
 }  // namespace winnow

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <numbers>
 
@@ -38,11 +37,6 @@ std::string refusal(Body&& body) {
 
 class Model : public tests::FolderTest {
  protected:
-  std::string write(const std::string& name, const std::string& text) const {
-    fs::create_directories((folder() / name).parent_path());
-    std::ofstream(folder() / name) << text;
-    return path(name);
-  }
   // winnow-tiny without its weights.
   void copy_tiny() const {
     const fs::path tiny = fs::path(WINNOW_SOURCE_DIR) / "models/winnow-tiny";

@@ -47,12 +47,7 @@ std::string grid_text(const Grid& grid) {
 
 // What is the same for every call of the run.
 std::map<std::string, std::string> run_metadata(const GenerateOptions& options, const std::string& model) {
-  std::map<std::string, std::string> metadata = {{"model", model}};
-  if (options.latents.empty()) {
-    metadata["seed"] = std::to_string(options.seed);
-  } else {
-    metadata["latents"] = options.latents;
-  }
+  std::map<std::string, std::string> metadata = {{"model", model}, noise_source(options)};
   metadata["attention"] = to_json(options.attention);
   if (!options.prompt.empty()) metadata["prompt"] = options.prompt;
   if (!options.prompt_embeds.empty()) metadata["prompt_embeds"] = options.prompt_embeds;

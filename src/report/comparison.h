@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "winnow/engine.h"
@@ -72,6 +73,9 @@ std::optional<AttentionConfig> dense_floor(DType dtype);
 
 // "mean_pool  density 0.31  1.62x  34.1 dB  SSIM 0.981", and "22 of 60 forwards reused" of one with a step cache
 std::string describe(const Outcome& outcome);
+
+// Where the starting noise of a run is from, for metadata: ("latents", its file) or ("seed", the number).
+std::pair<std::string, std::string> noise_source(const GenerateOptions& options);
 
 // What --attention takes to run a setting again, as JSON text; keys that are unset are left out.
 std::string setting_text(const AttentionConfig& config);

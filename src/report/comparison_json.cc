@@ -100,6 +100,11 @@ Json machine_record() { return {{"cpu", cpu_name()}, {"isa", isa_names()}, {"thr
 
 }  // namespace
 
+std::pair<std::string, std::string> noise_source(const GenerateOptions& options) {
+  if (!options.latents.empty()) return {"latents", options.latents};
+  return {"seed", std::to_string(options.seed)};
+}
+
 std::string setting_text(const AttentionConfig& config) {
   Json json = Json::parse(to_json(config));
   for (auto it = json.begin(); it != json.end();) it = it->empty() || *it == "" ? json.erase(it) : std::next(it);  // null is empty

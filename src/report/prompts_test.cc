@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -21,10 +20,7 @@ using tests::message_of;
 
 class Prompts : public tests::FolderTest {
  protected:
-  std::vector<Prompt> read(const std::string& text) const {
-    std::ofstream(path("p.txt")) << text;
-    return read_prompts(path("p.txt"), "compare");
-  }
+  std::vector<Prompt> read(const std::string& text) const { return read_prompts(write("p.txt", text), "compare"); }
 };
 
 TEST_F(Prompts, OneALine) {

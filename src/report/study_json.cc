@@ -1,13 +1,12 @@
 // A study as JSON and CSV, and back.
 #include <array>
-#include <charconv>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/fingerprint.h"
 #include "core/json.h"
 #include "device/cpu/features.h"
 #include "report/machine.h"
@@ -108,7 +107,7 @@ Json generation_record(const StudyInfo& info) {
   json["steps"] = options.steps;
   if (!options.latents.empty()) {
     json["latents"] = options.latents;
-    json["latents_fingerprint"] = file_fingerprint(options.latents);
+    json["latents_fingerprint"] = file_fingerprint(options.latents, "compare");
   }
   if (!options.negative_prompt.empty()) json["negative_prompt"] = options.negative_prompt;
   put(json, "guidance_scale", options.guidance_scale);
@@ -216,20 +215,6 @@ std::string to_csv(const Study& study) {
   return text;
 }
 
-std::string file_fingerprint(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error("compare", path + ": cannot read it");
-  std::uint64_t hash = 0xCBF29CE484222325U;  // FNV-1a
-  std::array<char, 1 << 16> block{};
-  while (file.read(block.data(), block.size()) || file.gcount() > 0) {
-    for (std::streamsize i = 0; i < file.gcount(); ++i) {
-      hash = (hash ^ static_cast<unsigned char>(block[static_cast<std::size_t>(i)])) * 0x100000001B3U;
-    }
-  }
-  std::array<char, 16> digits{};
-  return {digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), hash, 16).ptr};
-}
-
-std::string program_fingerprint() { return file_fingerprint("/proc/self/exe"); }
+std::string program_fingerprint() { return file_fingerprint("/proc/self/exe", "compare"); }
 
 }  // namespace winnow::report

@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -30,10 +29,7 @@ using tests::message_of;
 
 class Files : public tests::FolderTest {
  protected:
-  std::string write(const std::string& text) const {
-    std::ofstream(folder() / "file") << text;
-    return (folder() / "file").string();
-  }
+  std::string write(const std::string& text) const { return FolderTest::write("file", text); }
 };
 using MethodLists = Files;
 

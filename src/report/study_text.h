@@ -41,8 +41,7 @@ std::string to_markdown(const Study& study);
 // Error against density on captures, PSNR against the speed-up of attention on videos; panels without data are left out.
 std::vector<media::PlotPanel> plot_panels(const Study& study);
 
-// Identify a file, and this program's file, by their contents.
-std::string file_fingerprint(const std::string& path);
+// Identifies this program's file by its contents.
 std::string program_fingerprint();
 
 }  // namespace winnow::report

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "calib/skip_softmax.h"
+#include "core/fingerprint.h"
 #include "core/partial_file.h"
 #include "report/study_text.h"
 #include "winnow/error.h"
@@ -50,7 +51,7 @@ nlohmann::json calibration_identity(const std::string& model_directory, Precisio
           {"generation", nlohmann::json::parse(generation_text(info))},
           {"executor", options.attention.executor},
           {"seed", options.seed},
-          {"prompt_embeds", options.prompt_embeds.empty() ? "" : file_fingerprint(options.prompt_embeds)},
+          {"prompt_embeds", options.prompt_embeds.empty() ? "" : file_fingerprint(options.prompt_embeds, kOperation)},
           {"prompts", prompts}};
 }
 

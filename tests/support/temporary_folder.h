@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -46,6 +47,12 @@ class FolderTest : public ::testing::Test {
   std::string path(const std::string& name) const { return folder_ / name; }
   std::vector<std::string> listing() const { return folder_.listing(); }
   const std::filesystem::path& folder() const { return folder_.path(); }
+  // Writes the file, in folders that are made. Returns its path.
+  std::string write(const std::string& name, const std::string& text) const {
+    std::filesystem::create_directories((folder() / name).parent_path());
+    std::ofstream(folder() / name, std::ios::binary) << text;
+    return path(name);
+  }
 
  private:
   TemporaryFolder folder_;
