@@ -43,7 +43,8 @@ void add_runs_flags(CLI::App& command, std::string& prompts, bool& resume) {
 
 std::vector<report::Prompt> prompts_of(const GenerateFlags& flags, const std::string& file) {
   if (!flags.prompt_embeds.empty()) return {};
-  return file.empty() ? std::vector<report::Prompt>{{flags.prompt, "--prompt"}} : report::read_prompts(file, "calibrate");
+  if (!file.empty()) return report::read_prompts(file, "calibrate");
+  return {{.text = flags.prompt, .place = "--prompt"}};
 }
 
 std::string unfinished_path(const std::string& output) { return output + ".unfinished"; }
