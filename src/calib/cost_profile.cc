@@ -11,6 +11,7 @@
 #include "core/env.h"
 #include "core/json.h"
 #include "core/partial_file.h"
+#include "core/text.h"
 #include "device/cpu/features.h"
 #include "winnow/error.h"
 #include "winnow/threads.h"
@@ -101,7 +102,7 @@ CostLine fit_cost(std::span<const CostSample> samples) {
   if (samples.empty()) throw Error(kOperation, "expected measured calls, got none");
   for (const CostSample& sample : samples) {
     if (!(sample.seconds > 0.0) || !std::isfinite(sample.seconds)) {
-      throw Error(kOperation, "expected measured times above 0, got " + std::to_string(sample.seconds));
+      throw Error(kOperation, "expected measured times above 0, got " + short_number(sample.seconds));
     }
   }
   CostLine best;

@@ -8,6 +8,7 @@
 
 #include "calib/skip_softmax.h"
 #include "core/line_fit.h"
+#include "core/text.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -89,7 +90,7 @@ SkipFit SkipGaps::fit(int points) const {
   }
   if (kept.size() < 10 || kept.back()[0] - kept.front()[0] < 0.05) {
     throw Error("calibration", "sparsity: expected some threshold up to 1 to skip more than a tenth of the tiles, got at most " +
-                                   std::to_string(sparsity(std::exp2(kHighest))) +
+                                   short_number(static_cast<float>(sparsity(std::exp2(kHighest)))) +
                                    ": this model, size and token order leave skip-softmax nothing to do");
   }
   // Near threshold 1 sparsity rises faster than any line: the range is cut from above until the line is one.

@@ -12,12 +12,16 @@
 #include <string>
 #include <vector>
 
+#include "core/finite.h"
 #include "core/huge_pages.h"
+#include "core/label.h"
 #include "core/line_fit.h"
 #include "core/numeric.h"
 #include "core/random.h"
+#include "core/safetensors.h"
 #include "core/text.h"
 #include "core/threads.h"
+#include "tests/support/message_of.h"
 #include "winnow/dlpack.h"
 #include "winnow/error.h"
 #include "winnow/tensor.h"
@@ -230,7 +234,44 @@ TEST(LineFit, IsTheLeastSquaresLine) {
 TEST(Text, ShortNumbers) {
   EXPECT_EQ(short_number(0.25), "0.25");
   EXPECT_EQ(short_number(1e-5), "1e-05");
+  EXPECT_EQ(short_number(0.1F), "0.1");
+  EXPECT_EQ(short_number(1.0000001), "1.0000001");  // out of [0,1], and to be seen as that
+  EXPECT_EQ(short_number(-std::numeric_limits<double>::infinity()), "-inf");
+  EXPECT_EQ(short_number(-std::numeric_limits<float>::quiet_NaN()), "nan");
   EXPECT_EQ(short_number(std::numeric_limits<double>::quiet_NaN()), "nan");
+}
+
+TEST(Text, CountedNouns) {
+  EXPECT_EQ(counted(0, "value"), "0 values");
+  EXPECT_EQ(counted(1, "value"), "1 value");
+  EXPECT_EQ(counted(2, "value"), "2 values");
+}
+
+TEST(Finite, EveryDtypeAndPlace) {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    Tensor wide(DType::f32, {70000});  // more than one block
+    Tensor x(dtype, {70000});
+    std::fill_n(wide.as<float>(), wide.numel(), -65504.0F);
+    convert(wide, x);
+    EXPECT_TRUE(all_finite(x)) << dtype_name(dtype);
+    for (const std::int64_t place : {0, 65535, 65536, 69999}) {
+      for (const float bad : {inf, -inf, std::nanf("")}) {
+        wide.as<float>()[place] = bad;
+        convert(wide, x);
+        EXPECT_FALSE(all_finite(x)) << dtype_name(dtype) << " " << place << " " << bad;
+      }
+      wide.as<float>()[place] = 1.0F;
+    }
+  }
+  EXPECT_TRUE(all_finite(Tensor(DType::f32, {0})));
+}
+
+TEST(Label, StandsBeforeWhatWasRefused) {
+  EXPECT_EQ(with_label("a", "b", [] { return 7; }), 7);
+  EXPECT_EQ(tests::message_of([] { with_label("compare", "one", [] { throw Error("config", "cdf: expected less"); }); }),
+            "[compare] one: cdf: expected less");
+  EXPECT_THROW(with_label("a", "b", [] { throw Cancelled("generate"); }), Cancelled);
 }
 
 }  // namespace

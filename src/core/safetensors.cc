@@ -13,6 +13,7 @@
 #include <set>
 #include <utility>
 
+#include "core/label.h"
 #include "core/numeric.h"
 #include "core/partial_file.h"
 #include "winnow/error.h"
@@ -239,7 +240,7 @@ void SafetensorsFile::Impl::read(std::span<const std::byte> bytes, std::uint64_t
     try {
       tensors.emplace(key, TensorView(static_cast<void*>(start), entry.dtype, entry.shape.data(), static_cast<int>(entry.shape.size())));
     } catch (const Error& e) {
-      reject(e.what());
+      reject(e.message());
     }
     keys.push_back(key);
     ranges.push_back({begin, end, &key});
@@ -326,11 +327,7 @@ Tensor SafetensorsFile::copy(std::string_view key, DType dtype) const {
     if (out.bytes() > 0) std::memcpy(out.view().data, view.data, out.bytes());
     return out;
   }
-  try {
-    convert(view, out);
-  } catch (const Error& e) {
-    throw Error("safetensors", impl_->name + ": " + std::string(key) + ": " + e.what());
-  }
+  with_label("safetensors", impl_->name + ": " + std::string(key), [&] { convert(view, out); });
   return out;
 }
 

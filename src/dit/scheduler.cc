@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "core/text.h"
 #include "core/threads.h"
 #include "winnow/error.h"
 
@@ -60,7 +61,7 @@ constexpr std::int64_t kBlock = 1 << 14;  // elements per task: 64 KB of each ar
 Schedule make_schedule(const ScheduleOptions& options) {
   if (options.steps < 1) throw Error("schedule", "steps: expected at least 1, got " + std::to_string(options.steps));
   if (!(options.shift > 0.0) || !std::isfinite(options.shift)) {
-    throw Error("schedule", "flow_shift: expected a positive number, got " + std::to_string(options.shift));
+    throw Error("schedule", "flow_shift: expected a positive number, got " + short_number(options.shift));
   }
   return options.solver == Solver::euler ? euler_schedule(options) : unipc_schedule(options);
 }

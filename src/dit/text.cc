@@ -1,11 +1,11 @@
 #include "dit/text.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <sstream>
 #include <vector>
 
+#include "core/finite.h"
 #include "core/json.h"
 #include "core/safetensors.h"
 #include "winnow/error.h"
@@ -13,11 +13,6 @@
 namespace winnow::dit {
 
 namespace {
-
-bool all_finite(const Tensor& tensor) {
-  const float* p = tensor.as<float>();
-  return std::all_of(p, p + tensor.numel(), [](float x) { return std::isfinite(x); });
-}
 
 // ASCII only: the same on every locale.
 std::string lower(std::string text) {

@@ -1,13 +1,10 @@
 #include "dit/weights.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cmath>
 #include <filesystem>
 
+#include "core/finite.h"
 #include "core/json.h"
-#include "core/numeric.h"
-#include "core/threads.h"
 #include "dit/config.h"
 #include "winnow/error.h"
 
@@ -23,20 +20,6 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string text = "[";
   for (const std::int64_t extent : shape) text.append(text.size() == 1 ? "" : ",").append(std::to_string(extent));
   return text + "]";
-}
-
-template <class T>
-bool all_finite(const Tensor& tensor) {
-  const T* p = tensor.as<T>();
-  const std::int64_t n = tensor.numel();
-  constexpr std::int64_t kBlock = 1 << 16;
-  std::atomic<bool> good{true};
-  parallel_for((n + kBlock - 1) / kBlock, [&](std::int64_t block, int) {
-    bool ok = true;
-    for (std::int64_t i = block * kBlock; i < std::min(n, (block + 1) * kBlock); ++i) ok = ok && std::isfinite(to_f32(p[i]));
-    if (!ok) good.store(false, std::memory_order_relaxed);
-  });
-  return good;
 }
 
 }  // namespace
@@ -90,7 +73,7 @@ Tensor WeightFiles::take(const std::string& key, const std::vector<std::int64_t>
     throw Error("model", file.name() + ": " + key + ": expected f32, f16 or bf16, got " + dtype_name(view.dtype));
   }
   Tensor tensor = file.copy(key, dtype);
-  if (!(dtype == DType::f32 ? all_finite<float>(tensor) : all_finite<bf16>(tensor))) {
+  if (!all_finite(tensor)) {
     throw Error("model",
                 file.name() + ": " + key + ": contains NaN or Inf" + (view.dtype == dtype ? "" : std::string(" as ") + dtype_name(dtype)));
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/overlap.h"
+#include "core/text.h"
 #include "exec/attend_args.h"
 #include "exec/cuda/executors.h"
 #include "exec/registry.h"
@@ -99,10 +100,10 @@ void check_outputs(const TensorView& q, const TensorView& k, const TensorView& v
 
 void check_options(const AttendOptions& options, const Place& place) {
   if (!std::isnan(options.scale) && !std::isfinite(options.scale)) {
-    refuse("scale", "a finite number, or NaN for 1/sqrt(D)", std::to_string(options.scale));
+    refuse("scale", "a finite number, or NaN for 1/sqrt(D)", short_number(options.scale));
   }
   if (!(options.skip_threshold_log2 <= 0.0F)) {
-    refuse("skip_threshold_log2", "a number <= 0, or -inf for off", std::to_string(options.skip_threshold_log2));
+    refuse("skip_threshold_log2", "a number <= 0, or -inf for off", short_number(options.skip_threshold_log2));
   }
   const TensorView& counts = options.skip_counts;
   if (place.device == Device::cpu) {

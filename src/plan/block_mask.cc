@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "core/npy.h"
@@ -181,9 +182,8 @@ LoadedBlockMask load_block_mask(const std::string& path, int block_q, int block_
     loaded.mask.block_k = agree("block_k", loaded.mask.block_k, block_k);
     return loaded;
   } catch (const Error& error) {
-    const std::string what = error.what();
-    if (what.find(path) != std::string::npos) throw;
-    throw Error("block mask", path + ": " + what.substr(std::min(what.size(), what.find("] ") + 2)));
+    if (std::string_view(error.message()).find(path) != std::string_view::npos) throw;
+    throw Error("block mask", path + ": " + error.message());
   }
 }
 

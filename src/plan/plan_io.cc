@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstring>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "core/safetensors.h"
@@ -98,8 +99,7 @@ std::shared_ptr<const TokenLayout> read_layout(PlanReader& reader, const std::st
   try {
     return std::make_shared<const TokenLayout>(std::move(parts));
   } catch (const Error& error) {
-    const std::string what = error.what();
-    reader.fail(name + "." + what.substr(std::min(what.size(), what.find("] ") + 2)));
+    reader.fail(name + "." + error.message());
   }
 }
 
@@ -217,9 +217,8 @@ TilePlan TilePlan::read(const SafetensorsFile& file) {
     plan.validate();
     return plan;
   } catch (const Error& error) {
-    const std::string what = error.what();
-    if (what.find(file.name()) != std::string::npos) throw;
-    reader.fail(what.substr(std::min(what.size(), what.find("] ") + 2)));  // from validate(), which does not know the file
+    if (std::string_view(error.message()).find(file.name()) != std::string_view::npos) throw;
+    reader.fail(error.message());  // from validate(), which does not know the file
   }
 }
 

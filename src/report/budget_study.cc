@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "calib/skip_softmax.h"
+#include "core/label.h"
 #include "core/numeric.h"
 #include "select/tile_mass.h"
 #include "steps/budget.h"
@@ -274,11 +275,7 @@ BudgetStudy measure_budgets(const std::vector<Capture>& captures, const BudgetOp
   BudgetStudy study;
   Workspace ws;
   for (const Capture& capture : captures) {
-    try {
-      add_call(study, capture.inputs(), 0, options, ws);
-    } catch (const Error& error) {
-      throw Error("budget", capture.name + ": " + error.message());
-    }
+    with_label("budget", capture.name, [&] { add_call(study, capture.inputs(), 0, options, ws); });
   }
   return study;
 }

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "core/json.h"
+#include "core/label.h"
 #include "winnow/error.h"
 
 namespace winnow::report {
@@ -34,11 +35,7 @@ std::vector<std::string> texts(const std::vector<Prompt>& prompts) {
 
 void check_prompts(const std::vector<Prompt>& prompts, const Engine& engine, const std::string& operation) {
   for (const Prompt& prompt : prompts) {
-    try {
-      engine.check_prompt(prompt.text);
-    } catch (const Error& error) {
-      throw Error(operation, prompt.place + ": " + error.message());
-    }
+    with_label(operation, prompt.place, [&] { engine.check_prompt(prompt.text); });
   }
 }
 

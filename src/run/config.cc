@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/options.h"
+#include "core/text.h"
 #include "winnow/error.h"
 #include "winnow/session.h"
 
@@ -91,10 +92,10 @@ AttentionConfig from_json(const nlohmann::json& object) {
 void SkipSoftmax::validate() const {
   if (threshold && target_sparsity) throw Error("config", "threshold: expected this or target_sparsity, got both");
   if (threshold && !(*threshold >= 0.0F && *threshold < 1.0F)) {
-    throw Error("config", "threshold: expected a number in [0,1), got " + std::to_string(*threshold));
+    throw Error("config", "threshold: expected a number in [0,1), got " + short_number(*threshold));
   }
   if (target_sparsity && !(*target_sparsity > 0.0F && *target_sparsity < 1.0F)) {
-    throw Error("config", "target_sparsity: expected a number in (0,1), got " + std::to_string(*target_sparsity));
+    throw Error("config", "target_sparsity: expected a number in (0,1), got " + short_number(*target_sparsity));
   }
   if (!calibration.empty() && !target_sparsity) throw Error("config", "calibration: expected with target_sparsity, got it alone");
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/text.h"
 #include "prep/block_stats.h"
 #include "select/pooled_scores.h"
 #include "select/rows.h"
@@ -46,7 +47,7 @@ void gate_blocks(const TensorView& q, const TensorView& k, const PlanGeometry& g
 }  // namespace
 
 void CosineGate::validate() const {
-  if (!(theta >= -1.0F && theta <= 1.0F)) throw Error("config", "theta: expected a number in [-1,1], got " + std::to_string(theta));
+  if (!(theta >= -1.0F && theta <= 1.0F)) throw Error("config", "theta: expected a number in [-1,1], got " + short_number(theta));
   check_cdf_or_density(cdf, 0.0F);
 }
 

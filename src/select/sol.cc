@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/text.h"
 #include "select/pooled_scores.h"
 #include "select/rows.h"
 #include "select/spec.h"
@@ -108,7 +109,7 @@ class SolScores {
 }  // namespace
 
 void Sol::validate() const {
-  if (!std::isfinite(tau)) throw Error("config", "tau: expected a finite number, got " + std::to_string(tau));
+  if (!std::isfinite(tau)) throw Error("config", "tau: expected a finite number, got " + short_number(tau));
 }
 
 TilePlan select(const TensorView& q, const TensorView& k, const PlanSpec& spec, const Sol& options, Workspace& ws) {

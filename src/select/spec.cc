@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "core/text.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -31,7 +32,7 @@ void check_keep(std::span<const float> keep, const PlanGeometry& geometry) {
                               std::to_string(n));
   }
   for (const float share : keep) {
-    if (!(share > 0.0F && share <= 1.0F)) throw Error("select", "keep: expected numbers in (0,1], got " + std::to_string(share));
+    if (!(share > 0.0F && share <= 1.0F)) throw Error("select", "keep: expected numbers in (0,1], got " + short_number(share));
   }
 }
 
@@ -40,8 +41,8 @@ void check_keep(std::span<const float> keep, const PlanGeometry& geometry) {
 void check_cdf_or_density(float cdf, float density) {
   const auto in_range = [](float x) { return x > 0.0F && x <= 1.0F; };
   if ((in_range(cdf) && density == 0.0F) || (in_range(density) && cdf == 0.0F)) return;
-  throw Error("config", "cdf, density: expected exactly one of them in (0,1] and the other unset, got cdf " + std::to_string(cdf) +
-                            " and density " + std::to_string(density));
+  throw Error("config", "cdf, density: expected exactly one of them in (0,1] and the other unset, got cdf " + short_number(cdf) +
+                            " and density " + short_number(density));
 }
 
 PlanGeometry plan_geometry(const TensorView& q, const TensorView& k, const PlanSpec& spec) {
@@ -65,7 +66,7 @@ PlanGeometry plan_geometry(const TensorView& q, const TensorView& k, const PlanS
   geometry.validate();
   if (spec.granularity < 1) throw Error("select", "granularity: expected >= 1, got " + std::to_string(spec.granularity));
   check_keep(spec.keep, geometry);
-  if (std::isinf(spec.scale)) throw Error("select", "scale: expected a finite number, got " + std::to_string(spec.scale));
+  if (std::isinf(spec.scale)) throw Error("select", "scale: expected a finite number, got " + short_number(spec.scale));
   return geometry;
 }
 

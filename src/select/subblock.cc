@@ -1,6 +1,7 @@
 // Sub-block scores. Formula: include/winnow/select/subblock.h.
 #include "winnow/select/subblock.h"
 
+#include "core/text.h"
 #include "select/pooled_scores.h"
 #include "select/rows.h"
 #include "select/spec.h"
@@ -58,8 +59,7 @@ void check_cells(const PlanGeometry& geometry, const SubBlock& options) {
 }  // namespace
 
 void SubBlock::validate() const {
-  if (!(sparsity >= 0.0F && sparsity < 1.0F))
-    throw Error("config", "sparsity: expected a number in [0,1), got " + std::to_string(sparsity));
+  if (!(sparsity >= 0.0F && sparsity < 1.0F)) throw Error("config", "sparsity: expected a number in [0,1), got " + short_number(sparsity));
   const auto check = [](const char* key, int n) {
     if (n != 1 && n != 2 && n != 4 && n != 8) throw Error("config", std::string(key) + ": expected 1, 2, 4 or 8, got " + std::to_string(n));
   };

@@ -1,6 +1,7 @@
 // Space-time windows of tiles. Rule: include/winnow/select/window.h.
 #include "winnow/select/window.h"
 
+#include "core/text.h"
 #include "select/rows.h"
 #include "winnow/error.h"
 
@@ -84,7 +85,7 @@ class Windows {
 void Window::validate() const {
   const auto check = [](const char* key, float share) {
     if (!(share >= 0.0F && share <= 1.0F))
-      throw Error("config", std::string(key) + ": expected a number in [0,1], got " + std::to_string(share));
+      throw Error("config", std::string(key) + ": expected a number in [0,1], got " + short_number(share));
   };
   check("frames", frames);
   check("height", height);

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "core/options.h"
+#include "core/text.h"
 #include "winnow/error.h"
 #include "winnow/step_cache.h"
 
@@ -12,7 +13,7 @@ namespace {
 
 void check_threshold(const char* key, float value) {
   if (!(value >= 0.0F) || std::isinf(value))
-    throw Error("config", std::string(key) + ": expected a number >= 0, got " + std::to_string(value));
+    throw Error("config", std::string(key) + ": expected a number >= 0, got " + short_number(value));
 }
 
 template <class Options>
@@ -29,7 +30,7 @@ void check_at_least(const char* key, int value, int least) {
 
 void check_finite(const std::string& key, const std::vector<double>& values) {
   for (const double x : values) {
-    if (!std::isfinite(x)) throw Error("config", key + ": expected finite numbers, got " + std::to_string(x));
+    if (!std::isfinite(x)) throw Error("config", key + ": expected finite numbers, got " + short_number(x));
   }
 }
 
@@ -37,7 +38,7 @@ void check_ratios(const std::string& key, const MagnitudeRatios& ratios) {
   for (const auto* list : {&ratios.conditional, &ratios.unconditional}) {
     check_finite("ratios." + key, *list);
     for (const double x : *list) {
-      if (x <= 0.0) throw Error("config", "ratios." + key + ": expected numbers > 0, got " + std::to_string(x));
+      if (x <= 0.0) throw Error("config", "ratios." + key + ": expected numbers > 0, got " + short_number(x));
     }
   }
 }
@@ -75,7 +76,7 @@ void TeaCache::validate() const {
 void MagCache::validate() const {
   check_thresholds(*this);
   if (!(retention >= 0.0F && retention <= 1.0F))
-    throw Error("config", "retention: expected a number in [0,1], got " + std::to_string(retention));
+    throw Error("config", "retention: expected a number in [0,1], got " + short_number(retention));
   check_ratios("high", ratios.high);
   check_ratios("low", ratios.low);
   if (!calibration.empty()) {
