@@ -96,6 +96,7 @@ class Generation {
     if (flags_.threads != 0) set_num_threads(flags_.threads);
     std::fputs(notes_.c_str(), stderr);
     load();
+    check_settings();
     estimate_ = engine_->estimate(options_);
     if (flags_.dry_run) {
       dry_run();
@@ -125,6 +126,14 @@ class Generation {
       std::fprintf(stderr, "winnow: %s: %s\n", diagnostic.severity == Severity::warning ? "warning" : "note",
                    std::string(diagnostic.message).c_str());
     };
+  }
+
+  void check_settings() const {
+    GenerateOptions other = options_;
+    for (const report::Setting& setting : settings_) {
+      other.attention = setting.attention;
+      engine_->estimate(other);
+    }
   }
 
   void dry_run() {

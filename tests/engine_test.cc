@@ -136,6 +136,7 @@ TEST(Engine, RefusesOptionsBeforeAnyWork) {
   EXPECT_THAT(with([](O& o) { o.negative_prompt = "blurry"; }), HasSubstr("\"blurry\""));
   EXPECT_THAT(with([](O& o) { o.latents = "missing.safetensors"; }), HasSubstr("missing.safetensors"));
   EXPECT_THAT(with([](O& o) { o.attention.executor = "gpu"; }), HasSubstr("executor"));
+  EXPECT_THAT(with([](O& o) { o.attention.gate.dense_layers = {6}; }), HasSubstr("dense_layers: expected layers from 0 to 5, got 6"));
   const TemporaryFolder folder;
   Tensor wrong(DType::f32, {1, 48, 1, 2, 2});
   const NamedTensor tensors[] = {{"latents", wrong}};

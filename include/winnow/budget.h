@@ -18,7 +18,8 @@ struct SignalBudget {
   float between = 0.6F;    // of "free", in [0,1]
   float min_keep = 0.02F;  // each head's share is clamped to [min_keep, max_keep]
   float max_keep = 1.0F;
-  // > 0: the shares of a layer's heads are moved alike until this is their mean: the signal distributes a given budget.
+  // In [min_keep, max_keep]: the shares of a layer's heads are moved alike until this is their mean: the signal distributes a given
+  // budget. 0: they are not.
   float mean_keep = 0.0F;
   void validate() const;  // throws Error naming the key
   bool operator==(const SignalBudget&) const = default;

@@ -3,22 +3,22 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <string_view>
 
+#include "core/finite.h"
 #include "core/random.h"
 #include "core/safetensors.h"
 #include "core/text.h"
-#include "core/threads.h"
 #include "dit/codec.h"
 #include "dit/config.h"
 #include "dit/rope.h"
 #include "dit/scheduler.h"
 #include "dit/text.h"
 #include "dit/transformer.h"
+#include "steps/gate.h"
 #include "steps/step_cache.h"
 #include "winnow/error.h"
 
@@ -80,7 +80,7 @@ Plan make_plan(const dit::ModelConfig& config, const GenerateOptions& options) {
   if (options.steps < 1 || options.steps > 10000) refuse("steps: expected 1 to 10000, got " + std::to_string(options.steps));
   check_scale("guidance_scale", options.guidance_scale);
   if (!(options.guidance_until >= 0.0F && options.guidance_until <= 1.0F)) {
-    refuse("guidance_until: expected a number in [0,1], got " + short_number(double{options.guidance_until}));
+    refuse("guidance_until: expected a number in [0,1], got " + short_number(options.guidance_until));
   }
   const bool guided = options.guidance_scale > 1.0;  // alone decides, as in diffusers
   // In f32 and rounded there, so that 0.7 of 30 steps are 21.
@@ -139,6 +139,7 @@ Plan make_plan(const dit::ModelConfig& config, const GenerateOptions& options) {
   }
   check_limit("frames", plan.frames);
   plan.num_layers = static_cast<int>(model.num_layers);
+  check_fits_model(options.attention.gate, plan.num_layers, config.index.two_experts() ? 2 : 1);
   plan.channels = model.out_channels;
   plan.latent_frames = (plan.frames - 1) / temporal + 1;
   plan.latent_height = plan.height / spatial;
@@ -155,25 +156,6 @@ Plan make_plan(const dit::ModelConfig& config, const GenerateOptions& options) {
     }
   }
   return plan;
-}
-
-bool all_finite(const TensorView& view) {
-  constexpr std::int64_t kBlock = 1 << 16;
-  const std::int64_t n = view.numel();
-  std::atomic<bool> good{true};
-  parallel_for((n + kBlock - 1) / kBlock, [&](std::int64_t block, int) {
-    const std::int64_t end = std::min(n, (block + 1) * kBlock);
-    unsigned bad = 0;  // without a branch, so that the loop becomes vector code
-    if (view.dtype == DType::bf16) {
-      const auto* p = view.as<std::uint16_t>();
-      for (std::int64_t i = block * kBlock; i < end; ++i) bad |= (p[i] & 0x7F80U) == 0x7F80U ? 1U : 0U;
-    } else {
-      const auto* p = view.as<std::uint32_t>();
-      for (std::int64_t i = block * kBlock; i < end; ++i) bad |= (p[i] & 0x7F800000U) == 0x7F800000U ? 1U : 0U;
-    }
-    if (bad != 0) good.store(false, std::memory_order_relaxed);
-  });
-  return good;
 }
 
 }  // namespace

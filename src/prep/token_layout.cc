@@ -166,6 +166,9 @@ void TokenOptions::validate() const {
   for (const int side : cube) {
     if (side < 1) throw Error("config", "cube: expected three sides of at least 1, got " + text(side));
   }
+  if (token_order == TokenOrder::raster && cube != TokenOptions{}.cube) {
+    throw Error("config", "token_order: expected cubes or auto beside a cube, got raster");
+  }
 }
 
 bool positions_known(const TokenSequence& sequence, TokenOrder order) {

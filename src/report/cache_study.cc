@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/json.h"
+#include "report/setting_check.h"
 #include "winnow/error.h"
 
 namespace winnow::report {
@@ -25,6 +26,7 @@ CacheSetting read_setting(const nlohmann::json& item, const std::string& where) 
   }
   CacheSetting setting;
   setting.label = item.at("label").get<std::string>();
+  check_label(setting.label, where, kOperation);
   setting.series = setting.label.substr(0, setting.label.rfind('-'));
   setting.cache = parse_step_cache_config(item.at("cache").dump());
   return setting;

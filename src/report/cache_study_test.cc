@@ -133,6 +133,8 @@ TEST(CacheStudy, SettingsFile) {
   EXPECT_THROW(read(R"({"settings":[{"label":"x","cache":{"method":"off"}}]})"), Error);
   EXPECT_THROW(read(R"({"settings":[{"label":"x","cache":{"method":"first_block","x":1}}]})"), Error);
   EXPECT_THROW(read(R"({"settings":[{"label":"x"}]})"), Error);
+  EXPECT_THROW(read(R"({"settings":[{"label":"x\ny","cache":{"method":"first_block"}}]})"), Error);
+  EXPECT_THROW(read(R"({"settings":[{"label":" ","cache":{"method":"first_block"}}]})"), Error);
   EXPECT_THROW(read(R"({"settings":[{"label":"x","cache":{"method":"first_block"}},{"label":"x","cache":{"method":"first_block"}}]})"),
                Error);
 }

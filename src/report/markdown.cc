@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 
 namespace winnow::report {
 
@@ -14,7 +15,25 @@ std::string fixed(std::optional<double> value, int digits) {
   return text.data();
 }
 
-std::string table(const Cells& header, const std::vector<Cells>& rows) {
+namespace {
+
+// As it reads in a table's cell: a bar would begin the next one, a line break end the table.
+std::string cell(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '|') out += '\\';
+    out += static_cast<unsigned char>(c) < 0x20U ? ' ' : c;
+  }
+  return out;
+}
+
+Cells escaped(const Cells& cells) {
+  Cells out;
+  std::transform(cells.begin(), cells.end(), std::back_inserter(out), cell);
+  return out;
+}
+
+std::string padded_table(const Cells& header, const std::vector<Cells>& rows) {
   std::vector<std::size_t> widths;
   for (std::size_t c = 0; c < header.size(); ++c) {
     std::size_t width = std::max<std::size_t>(header[c].size(), 3);
@@ -31,6 +50,14 @@ std::string table(const Cells& header, const std::vector<Cells>& rows) {
   std::string text = line(header, ' ') + line(Cells(header.size()), '-');
   for (const Cells& row : rows) text += line(row, ' ');
   return text;
+}
+
+}  // namespace
+
+std::string table(const Cells& header, const std::vector<Cells>& rows) {
+  std::vector<Cells> cells;
+  std::transform(rows.begin(), rows.end(), std::back_inserter(cells), escaped);
+  return padded_table(escaped(header), cells);
 }
 
 std::string block(const std::string& name, const std::string& body) {

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/json.h"
+#include "core/label.h"
+#include "report/setting_check.h"
 #include "winnow/error.h"
 
 namespace winnow::report {
@@ -68,7 +70,7 @@ MethodEntry method(const Json& object, const std::string& where) {
   MethodEntry entry;
   entry.attention = object.at("attention").dump();
   const Json label = object.value("label", object.at("attention").value("method", Json()));
-  if (!label.is_string() || label.get<std::string>().empty()) wrong(where + ": label", "a name", label);
+  if (!label.is_string()) wrong(where + ": label", "a name", label);
   entry.label = label.get<std::string>();
   if (object.contains("knob")) entry.knob = knob(object, where + ": " + entry.label);
   if (object.contains("densities")) entry.densities = densities(object.at("densities"), where + ": densities");
@@ -109,14 +111,12 @@ void check_methods(const MethodList& list) {
       const auto [found, is_new] = labels.try_emplace(what + value, entry.label);
       if (!is_new) throw Error(kOperation, "methods: " + found->second + " and " + entry.label + " have the same " + what + " " + value);
     };
+    check_label(entry.label, "methods", kOperation);
     check("label", entry.label);
-    AttentionConfig sparse;
-    try {
-      sparse = entry.at(0.0);
+    const AttentionConfig sparse = with_label(kOperation, "methods: " + entry.label, [&] {
       entry.at(1.0);
-    } catch (const Error& error) {
-      throw Error(kOperation, "methods: " + entry.label + ": " + error.what());
-    }
+      return entry.at(0.0);
+    });
     if (entry.label == "floor" || (entry.label == "dense" && !std::holds_alternative<Dense>(sparse.method))) {
       throw Error(kOperation, "methods: label: expected another name, since dense and floor are rows of every report, got " + entry.label);
     }

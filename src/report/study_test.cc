@@ -74,6 +74,10 @@ TEST_F(MethodLists, RefusesWhatIsWrong) {
               HasSubstr("numbers above 0"));
   EXPECT_THAT(refusal(R"({"methods":[{"attention":{"method":"dense"}},{"attention":{"method":"dense"}}]})"), HasSubstr("the same label"));
   EXPECT_THAT(refusal(R"({"methods":[{"label":"floor","attention":{"method":"sol"}}]})"), HasSubstr("expected another name"));
+  for (const char* label : {R"()", R"(  )", R"(a\nb)", R"(a\tb)"}) {
+    EXPECT_THAT(refusal(R"({"methods":[{"label":")" + std::string(label) + R"(","attention":{"method":"sol"}}]})"),
+                HasSubstr("methods: label: expected some text on one line, got \"" + std::string(label) + "\""));
+  }
   EXPECT_THAT(refusal(R"({"methods":[{"label":"dense","attention":{"method":"sol"}}]})"), HasSubstr("expected another name"));
   EXPECT_THAT(refusal(R"({"methods":[{"attention":{"method":"dense"}},{"label":"again","attention":{"method":"dense"}}]})"),
               HasSubstr("dense and again have the same setting"));
@@ -303,6 +307,28 @@ TEST(StudyReport, TablesOrderAndFastest) {
   EXPECT_THAT(text, HasSubstr("Out of reach: skip at 0.25 (closest 0.700)."));
   EXPECT_THAT(text, HasSubstr("free self-attention would give 2.00x"));
   EXPECT_THAT(text, HasSubstr("3.33"));
+}
+
+// What a label may hold must neither add a column nor end the table.
+TEST(StudyReport, TablesHoldAnyLabel) {
+  Study study = filled();
+  for (StudySetting& setting : study.settings) setting.label += " a|b";
+  const std::string text = to_markdown(study);
+  EXPECT_THAT(text, HasSubstr(R"(| pool a\|b)"));
+  const auto columns = [](std::string line) {
+    for (std::size_t at = 0; (at = line.find("\\|", at)) != std::string::npos;) line.erase(at, 2);
+    return std::count(line.begin(), line.end(), '|');
+  };
+  std::istringstream lines(text);
+  std::ptrdiff_t expected = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with('|')) {
+      expected = 0;
+      continue;
+    }
+    if (expected == 0) expected = columns(line);
+    EXPECT_EQ(columns(line), expected) << line;
+  }
 }
 
 TEST(StudyReport, WithoutTargetsThereIsNothingToSummariseOrOrder) {

@@ -212,6 +212,8 @@ TEST(Config, WrongValuesNameTheirKey) {
       {"experts.high.min_seq_len", R"({"method":"dense","experts":{"high":{"min_seq_len":null}}})"},
       {"branches.conditional.disabled_until_timestep", R"({"method":"dense","branches":{"conditional":{"disabled_until_timestep":7}}})"},
       {"cdf", R"({"method":"mean_pool","cdf":0.5,"cdf":0.6})"},  // twice
+      {"token_order: expected cubes or auto beside a cube, got raster", R"({"method":"dense","cube":[2,8,8]})"},
+      {"target_sparsity: expected a number in (0,1), got -1e-09", R"({"method":"skip_softmax","target_sparsity":-1e-9})"},
   };
   for (const auto& [key, text] : cases) EXPECT_THAT(error_of(text), AllOf(HasSubstr(key), HasSubstr("[config]"))) << text;
 }

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/line_fit.h"
+#include "core/text.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -20,8 +21,8 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 void check(const char* key, float value, float low, float high, bool open_low, bool open_high) {
   const bool good = (open_low ? value > low : value >= low) && (open_high ? value < high : value <= high);
   if (good) return;
-  throw Error("config", std::string("budget.") + key + ": expected a number in " + (open_low ? "(" : "[") + std::to_string(low) + "," +
-                            std::to_string(high) + (open_high ? ")" : "]") + ", got " + std::to_string(value));
+  throw Error("config", std::string("budget.") + key + ": expected a number in " + (open_low ? "(" : "[") + short_number(low) + "," +
+                            short_number(high) + (open_high ? ")" : "]") + ", got " + short_number(value));
 }
 
 double head_mean(const TensorView& inv_l, std::int64_t h) {
@@ -59,9 +60,13 @@ void SignalBudget::validate() const {
   if (map.empty()) throw Error("config", "budget.map: expected free or a calibration file, got nothing");
   check("mass", mass, 0.0F, 1.0F, true, true);
   check("between", between, 0.0F, 1.0F, false, false);
+  const SignalBudget defaults;
+  if (map != "free" && (mass != defaults.mass || between != defaults.between)) {
+    throw Error("config", "budget.map: expected free beside mass or between, got " + map);
+  }
   check("min_keep", min_keep, 0.0F, 1.0F, true, false);
   check("max_keep", max_keep, min_keep, 1.0F, false, false);
-  check("mean_keep", mean_keep, 0.0F, 1.0F, false, false);
+  if (mean_keep != 0.0F) check("mean_keep", mean_keep, min_keep, max_keep, false, false);  // the clamps would keep others out of reach
 }
 
 void mean_log_l(const TensorView& inv_l, std::span<double> out) {

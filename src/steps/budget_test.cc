@@ -151,6 +151,10 @@ TEST(SignalBudget, RefusalsNameTheirKey) {
   refuses({.min_keep = 0.0F}, "budget.min_keep");
   refuses({.min_keep = 0.5F, .max_keep = 0.4F}, "budget.max_keep");
   refuses({.mean_keep = std::numeric_limits<float>::quiet_NaN()}, "budget.mean_keep");
+  refuses({.max_keep = 0.5F, .mean_keep = 0.6F}, "budget.mean_keep: expected a number in [0.02,0.5], got 0.6");
+  refuses({.mean_keep = 1e-9F}, "budget.mean_keep: expected a number in [0.02,1], got 1e-09");
+  refuses({.map = "budget.json", .mass = 0.9F}, "budget.map: expected free beside mass or between, got budget.json");
+  refuses({.map = "budget.json", .between = 0.5F}, "budget.map");
 }
 
 }  // namespace

@@ -1,32 +1,35 @@
 #include "steps/gate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 
+#include "core/text.h"
 #include "winnow/error.h"
 
 namespace winnow {
 
 namespace {
 
-void need(bool ok, const char* operation, const std::string& key, const char* expected, const std::string& found) {
-  if (!ok) throw Error(operation, key + ": expected " + expected + ", got " + found);
+[[noreturn]] void refuse(const char* operation, const std::string& key, const std::string& expected, const std::string& found) {
+  throw Error(operation, key + ": expected " + expected + ", got " + found);
 }
 
+bool is_share(double x) { return x >= 0.0 && x <= 1.0; }
+
 void check_value(const std::string& key, const float& fraction) {
-  need(fraction >= 0.0F && fraction <= 1.0F, "config", key, "a number in [0,1]", std::to_string(fraction));
+  if (!is_share(double{fraction})) refuse("config", key, "a number in [0,1]", short_number(fraction));
 }
 void check_value(const std::string& key, const std::int64_t& value) {
-  need(value >= 0, "config", key, "a number >= 0", std::to_string(value));
+  if (value < 0) refuse("config", key, "a number >= 0", std::to_string(value));
 }
 void check_value(const std::string& key, const int& value) { check_value(key, std::int64_t{value}); }
 void check_value(const std::string& key, const std::vector<int>& layers) {
-  for (const int layer : layers) need(layer >= 0, "config", key, "layers >= 0", std::to_string(layer));
+  for (const int layer : layers) {
+    if (layer < 0) refuse("config", key, "layers >= 0", std::to_string(layer));
+  }
 }
 void check_value(const std::string& key, const std::optional<double>& timestep) {
-  if (!timestep) return;
-  need(*timestep >= 0.0 && *timestep <= 1.0, "config", key, "a number in [0,1]", std::to_string(*timestep));
+  if (timestep && !is_share(*timestep)) refuse("config", key, "a number in [0,1]", short_number(*timestep));
 }
 template <class T>
 void check_value(const std::string& key, const std::optional<T>& value) {  // of an override
@@ -56,13 +59,27 @@ void GateOptions::validate() const {
   options(*this, [](const char* key, const auto& value) { check_value(key, value); });
 }
 
-void validate(const StepContext& context) {
-  need(context.step >= 0, "steps", "step", "a number >= 0", std::to_string(context.step));
-  need(context.layer >= 0, "steps", "layer", "a number >= 0", std::to_string(context.layer));
-  if (context.timestep) {
-    const double t = *context.timestep;
-    need(std::isfinite(t) && t >= 0.0 && t <= 1.0, "steps", "timestep", "a number in [0,1]", std::to_string(t));
-  }
+void check_fits_model(const GateOptions& options, int num_layers, int num_experts) {
+  if (num_experts < 2 && options.experts.low != GateOverride{}) refuse("config", "experts.low", "a model with two experts", "one expert");
+  const auto check_layers = [&](const std::string& key, const std::vector<int>& layers) {
+    for (const int layer : layers) {
+      if (layer >= num_layers) refuse("config", key, "layers from 0 to " + std::to_string(num_layers - 1), std::to_string(layer));
+    }
+  };
+  const auto check_override = [&](const std::string& place, const GateOverride& own) {
+    if (own.dense_layers) check_layers(place + ".dense_layers", *own.dense_layers);
+  };
+  check_layers("dense_layers", options.dense_layers);
+  check_override("experts.high", options.experts.high);
+  check_override("experts.low", options.experts.low);
+  check_override("branches.conditional", options.branches.conditional);
+  check_override("branches.unconditional", options.branches.unconditional);
+}
+
+void validate(const StepContext& context) {  // for every call, so that nothing is allocated unless it is refused
+  if (context.step < 0) refuse("steps", "step", "a number >= 0", std::to_string(context.step));
+  if (context.layer < 0) refuse("steps", "layer", "a number >= 0", std::to_string(context.layer));
+  if (context.timestep && !is_share(*context.timestep)) refuse("steps", "timestep", "a number in [0,1]", short_number(*context.timestep));
 }
 
 std::int64_t min_seq_len(const GateOptions& options, const StepContext& context) {

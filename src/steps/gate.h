@@ -14,6 +14,9 @@ DenseReason gate(const GateOptions& options, const StepContext& context, std::in
 // The value of that key for this call.
 std::int64_t min_seq_len(const GateOptions& options, const StepContext& context);
 
+// Throws Error("config") naming a key that says something about a layer or an expert that the model does not have.
+void check_fits_model(const GateOptions& options, int num_layers, int num_experts);
+
 // Throws Error("steps") if a context contradicts itself: step, layer or timestep out of range.
 void validate(const StepContext& context);
 

@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "tests/support/message_of.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -130,6 +131,24 @@ TEST(Gate, OptionsOutOfRangeNameTheirKey) {
   nested.branches.conditional.disabled_until_timestep = 2.0;
   refuses(nested, "branches.conditional.disabled_until_timestep");
   EXPECT_NO_THROW(GateOptions{}.validate());
+}
+
+TEST(Gate, OptionsAboutWhatTheModelDoesNotHaveNameTheirKey) {
+  const auto refusal = [](const GateOptions& options, int num_experts) {
+    return tests::message_of([&] { check_fits_model(options, 6, num_experts); });
+  };
+  EXPECT_EQ(refusal({.dense_layers = {5, 0}}, 1), "no error");
+  EXPECT_THAT(refusal({.dense_layers = {5, 6}}, 1), testing::HasSubstr("dense_layers: expected layers from 0 to 5, got 6"));
+  GateOptions nested;
+  nested.experts.low.dense_layers = {9};
+  EXPECT_THAT(refusal(nested, 2), testing::HasSubstr("experts.low.dense_layers: expected layers from 0 to 5, got 9"));
+  EXPECT_THAT(refusal(nested, 1), testing::HasSubstr("experts.low: expected a model with two experts, got one expert"));
+  nested = {};
+  nested.experts.high.skip_first_steps = 3;
+  nested.branches.unconditional.dense_layers = {0, 5};
+  EXPECT_EQ(refusal(nested, 1), "no error");
+  nested.branches.unconditional.dense_layers = {60};
+  EXPECT_THAT(refusal(nested, 1), testing::HasSubstr("branches.unconditional.dense_layers"));
 }
 
 TEST(Gate, ContextsThatContradictThemselvesAreRefused) {
