@@ -21,6 +21,7 @@
 #include "core/numeric.h"
 #include "core/partial_file.h"
 #include "core/safetensors.h"
+#include "core/text.h"
 #include "report/attention_call.h"
 #include "report/capture.h"
 #include "winnow/error.h"
@@ -117,8 +118,8 @@ std::int64_t count_non_finite(const TensorView& x) {
 void note_non_finite(const AttentionInputs& call) {
   const std::int64_t count = count_non_finite(call.q) + count_non_finite(call.k) + count_non_finite(call.v);
   if (count == 0) return;
-  std::fprintf(stderr, "winnow: note: q, k, v: %lld values are NaN or infinite, and so is what attention makes of them\n",
-               static_cast<long long>(count));
+  std::fprintf(stderr, "winnow: note: q, k, v: %s NaN or infinite, and so is what attention makes of %s\n",
+               (counted(count, "value") + (count == 1 ? " is" : " are")).c_str(), count == 1 ? "it" : "them");
 }
 
 void print_errors(const char* name, const report::CallErrors& errors) {
@@ -193,6 +194,9 @@ void save_plan(const std::string& path, const AttentionConfig& config, const Att
 }
 
 void attend_command(const AttendFlags& flags) {
+  if (!flags.keys.empty() && flags.keys.size() != 3) {
+    throw CLI::ValidationError("--keys", "expected three names, got " + std::to_string(flags.keys.size()));
+  }
   AttentionConfig config;
   if (flags.plan.empty()) {
     config = parse_attention_config(flags.method);
@@ -234,8 +238,7 @@ void add_attend(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("attend", "Measure one attention call on captured q, k, v");
   const auto flags = std::make_shared<AttendFlags>();
   command->add_option("--qkv", flags->qkv, "Safetensors file with q, k and v")->required()->type_name("FILE");
-  CLI::Option* keys =
-      command->add_option("--keys", flags->keys, "Names of the three tensors")->delimiter(',')->expected(3)->type_name("Q,K,V");
+  CLI::Option* keys = add_list(*command, "--keys", flags->keys, "Names of the three tensors", {})->type_name("Q,K,V");
   command->add_option("--prefix", flags->prefix, "What their names begin with, before q, k and v; found out if there is one triple only")
       ->excludes(keys)
       ->type_name("TEXT");

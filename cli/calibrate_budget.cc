@@ -122,7 +122,9 @@ void add_calibrate_budget(CLI::App& calibrate, Action& action) {
       ->group("Output");
   add_clip_flags(*command, flags->run);
   add_sampling_flags(*command, flags->run, "--steps,--num-steps");
-  add_model_flag(*command, flags->run);
+  CLI::Option* model = add_model_flag(*command, flags->run);
+  need(*command, model, {"Prompt", "Clip", "Sampling"});
+  command->get_option("--step-stride")->needs(model);
   command->add_option("--captures", flags->captures, "Folder with captures (winnow capture), instead of --model")
       ->type_name("DIR")
       ->group("Model");

@@ -95,16 +95,14 @@ void add_capture(CLI::App& app, Action& action) {
       ->type_name("DIR")
       ->group("Output");
   const std::string group = "Calls";
-  const auto add_list = [&](const char* name, std::vector<int>& list, const char* text) {
-    command->add_option(name, list, text)->delimiter(',')->check(in_range(0, 1 << 20))->type_name("N,N,...")->group(group);
+  const auto add_numbers = [&](const char* name, std::vector<int>& list, const char* text) {
+    add_list(*command, name, list, text, in_range(0, 1 << 20))->type_name("N,N,...")->group(group);
   };
-  add_list("--layers", flags->choice.layers, "Layers, from 0; default: all");
-  add_list("--steps", flags->choice.steps, "Denoising steps, from 0; default: all");
-  add_list("--experts", flags->choice.experts, "Experts: 0 = high noise (or the only one), 1 = low noise; default: all");
-  command->add_option("--branch", flags->branches, "Guidance branches")
-      ->delimiter(',')
-      ->check(one_of({"cond", "uncond"}))
-      ->capture_default_str()
+  add_numbers("--layers", flags->choice.layers, "Layers, from 0; default: all");
+  add_numbers("--steps", flags->choice.steps, "Denoising steps, from 0; default: all");
+  add_numbers("--experts", flags->choice.experts, "Experts: 0 = high noise (or the only one), 1 = low noise; default: all");
+  add_list(*command, "--branch", flags->branches, "Guidance branches", one_of({"cond", "uncond"}))
+      ->default_str("cond")
       ->type_name("cond,uncond")
       ->group(group);
   command->add_option("--attention", flags->run.attention, "What the run itself computes: method name, JSON file or JSON text")

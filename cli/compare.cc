@@ -1,4 +1,5 @@
 // winnow compare: many attention settings on captured calls and on whole videos.
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include "cli/study_folder.h"
 #include "cli/study_printer.h"
 #include "cli/terminal.h"
+#include "core/label.h"
 #include "media/plot.h"
 #include "report/capture.h"
 #include "report/setting_check.h"
@@ -101,9 +103,7 @@ class Comparing {
   void read_inputs() {
     if (!flags_.settings.empty()) list_ = report::read_method_list(flags_.settings);
     if (!flags_.densities.empty()) list_.densities = flags_.densities;
-    if (!flags_.video_densities.empty()) {
-      list_.video_densities = flags_.video_densities;
-    }
+    if (!flags_.video_densities.empty()) list_.video_densities = flags_.video_densities;
     for (const std::string& text : flags_.methods) {
       const AttentionConfig config = parse_attention_config(text);
       list_.methods.push_back({.label = label_of(text), .attention = to_json(config)});
@@ -111,6 +111,10 @@ class Comparing {
     }
     folder_.files().read_folder(flags_.captures, "--captures");
     report::check_methods(list_);
+    const auto has_knob = [](const report::MethodEntry& entry) { return entry.knob.has_value(); };
+    if (!flags_.densities.empty() && std::none_of(list_.methods.begin(), list_.methods.end(), has_knob)) {
+      throw CLI::RequiredError("A method with a knob in --settings, for --densities,");
+    }
     if (!flags_.captures.empty()) captures_ = report::load_captures(flags_.captures);
     prompts_ = read_prompts(flags_, kOperation);
   }
@@ -119,7 +123,13 @@ class Comparing {
     info_.program = report::program_fingerprint();
     info_.repeat = flags_.repeat;
     check_settings();
-    if (!flags_.run.model.empty()) engine_.emplace(load_study_engine(flags_, prompts_, kOperation, info_));
+    if (flags_.run.model.empty()) return;
+    engine_.emplace(load_study_engine(flags_, prompts_, kOperation, info_));
+    for (const report::MethodEntry& entry : list_.methods) {
+      GenerateOptions options = info_.generate;
+      options.attention = entry.at(0.0);
+      with_label(kOperation, entry.label, [&] { engine_->estimate(options); });
+    }
   }
 
   void check_settings() const {
@@ -185,20 +195,17 @@ void add_compare(CLI::App& app, Action& action) {
       ->type_name("NAME|FILE|JSON ...")
       ->group(group);
   command->add_option("--settings", flags->settings, "JSON file with methods, their knobs, and densities")->type_name("FILE")->group(group);
-  command->add_option("--densities", flags->densities, "To set knobs for, instead of the file's")
-      ->delimiter(',')
-      ->check(in_range(1e-6, 1.0))
+  add_list(*command, "--densities", flags->densities, "To set knobs for, instead of the file's", in_range(1e-6, 1.0))
       ->type_name("X,X,...")
       ->group(group);
-  command->add_option("--video-densities", flags->video_densities, "Those of them at which videos are made, instead of the file's")
-      ->delimiter(',')
-      ->check(in_range(1e-6, 1.0))
-      ->type_name("X,X,...")
-      ->group(group);
+  CLI::Option* video_densities = add_list(*command, "--video-densities", flags->video_densities,
+                                          "Those of them at which videos are made, instead of the file's", in_range(1e-6, 1.0))
+                                     ->type_name("X,X,...")
+                                     ->group(group);
   group = "On captures";
-  command->add_option("--captures", flags->captures, "Folder with captures (winnow capture), all of one size")
-      ->type_name("DIR")
-      ->group(group);
+  CLI::Option* captures = command->add_option("--captures", flags->captures, "Folder with captures (winnow capture), all of one size")
+                              ->type_name("DIR")
+                              ->group(group);
   command->add_option("--calls", flags->calls, "Timed calls of each setting and capture, at most a second of them; 0: no timing")
       ->check(in_range(0, 1 << 20))
       ->capture_default_str()
@@ -214,11 +221,14 @@ void add_compare(CLI::App& app, Action& action) {
       ->capture_default_str()
       ->type_name("N")
       ->group(group);
-  add_model_flag(*command, flags->run);
+  CLI::Option* model = add_model_flag(*command, flags->run);
   add_machine_flags(*command, flags->run);
   add_clip_flags(*command, flags->run);
   add_sampling_flags(*command, flags->run);
   add_study_output_flags(*command, *flags, kPlot);
+  need(*command, captures, {"On captures"});
+  need(*command, model, {"On videos", "Clip", "Sampling"});
+  for (CLI::Option* option : {video_densities, command->get_option("--dtype"), command->get_option("--resume")}) option->needs(model);
   command->footer(kFooter);
   command->callback([flags, &action] { action = [flags] { Comparing(*flags).run(); }; });
 }

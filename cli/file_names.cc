@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "core/json.h"
+#include "report/measure_costs.h"
 #include "winnow/error.h"
 
 namespace winnow::cli {
@@ -35,6 +36,8 @@ bool is_file(const std::string& path) {
   return fs::is_regular_file(path, none);
 }
 
+bool is_model(const std::string& folder) { return is_file((fs::path(folder) / "model_index.json").string()); }
+
 // Reports and metadata name what was read, as text.
 void check_utf8(const std::string& operation, const std::string& path, const std::string& flag) {
   try {
@@ -50,6 +53,11 @@ std::string read_and_written(const std::string& read_as, const std::string& writ
 
 }  // namespace
 
+FileNames::FileNames(std::string operation) : operation_(std::move(operation)) {
+  const std::string profile = report::profile_state().path;
+  if (!profile.empty()) uses_.try_emplace(resolved(profile), Use{"the cost profile of this machine", false});
+}
+
 void FileNames::read(const std::string& path, const std::string& flag) {
   if (path.empty()) return;
   check_utf8(operation_, path, flag);
@@ -60,6 +68,22 @@ void FileNames::read_folder(const std::string& path, const std::string& flag) {
   if (path.empty()) return;
   check_utf8(operation_, path, flag);
   folders_.try_emplace(resolved(path), flag);
+  std::error_code unreadable;  // is its reader's to say
+  for (fs::recursive_directory_iterator at(path, unreadable), end; !unreadable && at != end; at.increment(unreadable)) {
+    std::error_code none;
+    if (!at->is_symlink(none)) continue;
+    const std::string target = resolved(at->path().string());
+    if (at->is_directory(none)) {
+      folders_.try_emplace(target, flag);
+    } else {
+      uses_.try_emplace(target, Use{flag, false});
+    }
+  }
+}
+
+void FileNames::read_model(const std::string& path, const std::string& flag) {
+  check_utf8(operation_, path, flag);
+  if (is_model(path)) read_folder(path, flag);
 }
 
 void FileNames::read_setting(const std::string& text, const std::string& flag) {
@@ -84,9 +108,7 @@ void FileNames::read_named(const nlohmann::json& json, const std::string& flag) 
 void FileNames::check_folders(std::string folder, const std::string& path, const std::string& flag) const {
   for (bool is_root = false; !is_root; folder = parent(folder)) {
     const auto found = folders_.find(folder);
-    const std::string read_as = found != folders_.end()                                     ? found->second
-                                : is_file((fs::path(folder) / "model_index.json").string()) ? "a model"
-                                                                                            : "";
+    const std::string read_as = found != folders_.end() ? found->second : is_model(folder) ? "a model" : "";
     if (!read_as.empty()) {
       throw Error(operation_, path + ": the folder " + folder + read_and_written(read_as, flag) + "; choose another folder");
     }

@@ -10,13 +10,15 @@ namespace winnow::cli {
 
 class FileNames {
  public:
-  // `operation` appears in errors.
-  explicit FileNames(std::string operation) : operation_(std::move(operation)) {}
+  // `operation` appears in errors. The cost profile that attention goes by is an input of every run.
+  explicit FileNames(std::string operation);
 
   // An empty path stands for no file. `flag` says where the path comes from. Throws Error if the name is not UTF-8.
   void read(const std::string& path, const std::string& flag);
-  // Every file in it: nothing may be written there.
+  // Every file in it, and where its links lead: nothing may be written there.
   void read_folder(const std::string& path, const std::string& flag);
+  // The same, if the folder is a model at all: else loading it fails before anything is written.
+  void read_model(const std::string& path, const std::string& flag);
   // A method's name, JSON text or a JSON file; and the files that the JSON names. What is wrong with it is its parser's to say.
   void read_setting(const std::string& text, const std::string& flag);
   // Throws Error if the same file is read or written by another flag, or lies in a folder that is read, or in a model's. `own_place` is

@@ -69,19 +69,25 @@ void add_clip_flags(CLI::App& command, GenerateFlags& flags) {
 
 void add_sampling_flags(CLI::App& command, GenerateFlags& flags, const char* steps) {
   const std::string group = "Sampling";
-  command.add_option(steps, flags.steps, "Denoising steps")->capture_default_str()->type_name("N")->group(group);
+  command.add_option(steps, flags.steps, "Denoising steps")->check(in_range(1, 10000))->capture_default_str()->type_name("N")->group(group);
   command.add_option("--guidance-scale", flags.guidance_scale, "Classifier-free guidance; > 1 runs the model twice a step")
+      ->check(number())
       ->capture_default_str()
       ->type_name("X")
       ->group(group);
   command.add_option("--guidance-scale-2", flags.guidance_scale_2, "The same for the low-noise expert, 1: off; default: --guidance-scale")
+      ->check(number())
       ->type_name("X")
       ->group(group);
   command.add_option("--guidance-until", flags.guidance_until, "Share of the steps that are guided, the first ones, in [0,1]")
+      ->check(number())
       ->capture_default_str()
       ->type_name("X")
       ->group(group);
-  command.add_option("--flow-shift", flags.flow_shift, "Shift of the noise schedule; default: the model's")->type_name("X")->group(group);
+  command.add_option("--flow-shift", flags.flow_shift, "Shift of the noise schedule; default: the model's")
+      ->check(number())
+      ->type_name("X")
+      ->group(group);
   command.add_option("--solver", flags.solver, "Default: the model's scheduler")
       ->check(one_of({"unipc", "euler"}))
       ->type_name("unipc|euler")
@@ -94,6 +100,7 @@ void add_sampling_flags(CLI::App& command, GenerateFlags& flags, const char* ste
   command
       .add_option("--boundary-ratio", flags.boundary_ratio,
                   "Where the high-noise expert hands over, as a share of the timesteps in [0,1]; default: the model's")
+      ->check(number())
       ->type_name("X")
       ->group(group);
   command.add_option("-s,--seed", flags.seed, "Seed of the starting noise, 0 to 2^64-1; -1 = random")
@@ -292,7 +299,7 @@ std::string video_path(const GenerateFlags& flags, const std::vector<report::Set
 std::string side_by_side_path(const GenerateFlags& flags) { return (folder_of(flags) / "side_by_side.png").string(); }
 
 void read_inputs(FileNames& names, const GenerateFlags& flags) {
-  names.read_folder(flags.model, "--model");
+  names.read_model(flags.model, "--model");
   names.read(flags.latents, "--latents");
   names.read(flags.prompt_embeds, "--prompt-embeds");
 }

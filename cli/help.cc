@@ -1,6 +1,8 @@
 #include "cli/help.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <sstream>
 
 #include "core/text.h"
@@ -41,7 +43,17 @@ std::string in_words(const std::string& type) {
   return type == "N" || type == "X" ? "a number" : type;
 }
 
-CLI::Validator silent(CLI::Validator validator) { return validator.description(""); }
+bool is_blank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
+
+std::string refusal(const std::string& expected, const std::string& text) {
+  return "expected " + expected + ", got " + (is_blank(text) ? "an empty text" : text);
+}
+
+template <class Accepts>
+CLI::Validator expecting(const std::string& expected, Accepts accepts) {
+  const auto check = [expected, accepts](const std::string& text) { return accepts(text) ? std::string() : refusal(expected, text); };
+  return CLI::Validator(check, "");
+}
 
 }  // namespace
 
@@ -65,25 +77,58 @@ std::string HelpFormatter::make_group(std::string group, bool is_positional, std
   return text;
 }
 
-CLI::Validator one_of(const std::vector<std::string>& values) { return silent(CLI::IsMember(values)); }
-CLI::Validator in_range(int low, int high) { return silent(CLI::Range(low, high)); }
-CLI::Validator in_range(double low, double high) {  // CLI::Range takes NaN
-  const auto check = [low, high](std::string& text) {
-    double value = 0.0;
-    if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return std::string();
-    return "expected a number from " + short_number(low) + " to " + short_number(high) + ", got " + text;
-  };
-  return silent(CLI::Validator(check, ""));
+CLI::Validator one_of(const std::vector<std::string>& values) { return CLI::IsMember(values).description(""); }
+
+// CLI::Range takes NaN, and says nothing about what a number too large for its type should be.
+CLI::Validator in_range(int low, int high) {
+  return expecting("an integer from " + std::to_string(low) + " to " + std::to_string(high), [low, high](const std::string& text) {
+    std::int64_t value = 0;
+    return CLI::detail::lexical_cast(text, value) && value >= low && value <= high;
+  });
 }
-CLI::Validator at_least_one() { return silent(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40U)); }
+CLI::Validator in_range(double low, double high) {
+  return expecting("a number from " + short_number(low) + " to " + short_number(high), [low, high](const std::string& text) {
+    double value = 0.0;
+    return CLI::detail::lexical_cast(text, value) && value >= low && value <= high;
+  });
+}
+CLI::Validator at_least_one() { return in_range(1, std::numeric_limits<int>::max()); }
+CLI::Validator number() {
+  return expecting("a number", [](const std::string& text) {
+    double value = 0.0;
+    return CLI::detail::lexical_cast(text, value);
+  });
+}
+
+CLI::Option* add_list(CLI::App& command, const std::string& name, const std::string& text, const CLI::Validator& item,
+                      const std::function<void(const std::string&)>& add) {
+  const auto read = [name, item, add](const std::vector<std::string>& lists) {
+    for (const std::string& list : lists) {
+      std::size_t begin = 0;
+      while (begin <= list.size()) {
+        const std::size_t end = std::min(list.find(',', begin), list.size());
+        std::string word = list.substr(begin, end - begin);
+        begin = end + 1;
+        if (is_blank(word)) throw CLI::ValidationError(name, "expected a value before and after every comma, got \"" + list + "\"");
+        if (const std::string problem = item(word); !problem.empty()) throw CLI::ValidationError(name, problem);
+        add(word);
+      }
+    }
+  };
+  return command.add_option_function<std::vector<std::string>>(name, read, text);
+}
+
+void need(CLI::App& command, CLI::Option* what, const std::vector<std::string>& groups) {
+  for (CLI::Option* option : command.get_options()) {
+    if (option != what && std::find(groups.begin(), groups.end(), option->get_group()) != groups.end()) option->needs(what);
+  }
+}
 
 void refuse_empty_values(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     if (option->get_type_size() == 0 || option->check_lname("negative-prompt")) continue;
     const std::string expected = in_words(option->get_type_name());
-    const auto check = [expected](const std::string& text) {
-      return text.find_first_not_of(" \t\r\n") == std::string::npos ? "expected " + expected + ", got an empty text" : std::string();
-    };
+    const auto check = [expected](const std::string& text) { return is_blank(text) ? refusal(expected, text) : std::string(); };
     option->check(check);
   }
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) refuse_empty_values(*command);

@@ -6,8 +6,10 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <span>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/help.h"
@@ -33,23 +35,35 @@ constexpr const char* kFooter = R"(Examples:
 Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted by Ctrl-C, which stops
 once the running layer is done and leaves no half-written file; a second Ctrl-C ends at once.)";
 
+// "winnow calibrate budget".
+std::string full_name(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return (parent == nullptr ? "" : full_name(*parent) + " ") + command.get_name();
+}
+
+// What was asked for, as far as it is known.
+const CLI::App& chosen(const CLI::App& app) {
+  const std::vector<CLI::App*> parsed = app.get_subcommands();
+  return parsed.empty() ? app : chosen(*parsed.front());
+}
+
 // CLI11 would print several lines and use exit codes above 100.
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
-  std::string command = "winnow";
-  for (const CLI::App* sub : app.get_subcommands()) command += " " + sub->get_name();
-  std::fprintf(stderr, "winnow: %s (see %s --help)\n", one_line(error.what()).c_str(), command.c_str());
+  std::fprintf(stderr, "winnow: %s (see %s --help)\n", one_line(error.what()).c_str(), full_name(chosen(app)).c_str());
   return kUsage;
 }
 
-// CLI11 would only say that a subcommand is required.
-bool is_unknown_subcommand(const CLI::App& app, const std::string& word) {
-  if (word.empty() || word[0] == '-') return false;
+// CLI11 would only say that a subcommand is required, or that the word was not expected.
+bool is_unknown_subcommand(const CLI::App& app, std::span<char*> words) {
+  const std::vector<const CLI::App*> known = app.get_subcommands([](const CLI::App*) { return true; });
+  if (known.empty() || words.empty() || *words[0] == '-' || *words[0] == '\0') return false;
   std::string names;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (sub->get_name() == word) return false;
-    names += (names.empty() ? "" : ", ") + sub->get_name();
+  for (const CLI::App* command : known) {
+    if (command->get_name() == words[0]) return is_unknown_subcommand(*command, words.subspan(1));
+    names += (names.empty() ? "" : ", ") + command->get_name();
   }
-  std::fprintf(stderr, "winnow: expected one of %s, got \"%s\" (see winnow --help)\n", names.c_str(), one_line(word).c_str());
+  std::fprintf(stderr, "winnow: expected one of %s, got \"%s\" (see %s --help)\n", names.c_str(), one_line(words[0]).c_str(),
+               full_name(app).c_str());
   return true;
 }
 
@@ -71,16 +85,16 @@ int run(int argc, char** argv) {
   winnow::cli::add_calibrate(app, action);
   winnow::cli::add_config(app, action);
   winnow::cli::refuse_empty_values(app);
-  if (argc > 1 && is_unknown_subcommand(app, argv[1])) return kUsage;
+  if (is_unknown_subcommand(app, std::span(argv, static_cast<std::size_t>(argc)).subspan(argc > 0 ? 1 : 0))) return kUsage;
   std::ostringstream text;
   try {
     app.parse(argc, argv);
+    if (action) action();  // may find out that a flag lacks a companion
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) return usage_error(app, error);
     app.exit(error, text);  // --help, --version
     std::fputs(text.str().c_str(), stdout);
   }
-  if (action) action();
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw winnow::Error("output", std::string("stdout: ") + std::strerror(errno));
   return 0;
 }
@@ -96,9 +110,8 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "winnow: interrupted, nothing was left half-written\n");
       return 128 + signal;
     }
-    const auto* usage = dynamic_cast<const CLI::ParseError*>(&error);  // found only after parsing: missing companions of a flag
-    const bool is_ours = usage != nullptr || dynamic_cast<const winnow::Error*>(&error) != nullptr;
+    const bool is_ours = dynamic_cast<const winnow::Error*>(&error) != nullptr;
     std::fprintf(stderr, "winnow: %s%s\n", is_ours ? "" : "[system] ", one_line(error.what()).c_str());
-    return usage != nullptr ? kUsage : kError;
+    return kError;
   }
 }

@@ -161,6 +161,36 @@ TEST_F(CliCompare, WrongUsage) {
   expect_refused(winnow({"compare", "--captures", "c", "--methods", "mean_pool", "--densities", "nan"}), 2, "--densities");
 }
 
+// Flags that could not change anything.
+TEST_F(CliCompare, FlagsOfWhatIsNotMeasuredAreRefused) {
+  const std::vector<std::string> on_captures = {"compare", "--captures", "c", "--methods", "sol"};
+  const auto refused = [&](std::vector<std::string> words, const std::vector<std::string>& more, const std::string& part) {
+    words.insert(words.end(), more.begin(), more.end());
+    expect_refused(winnow(words), 2, part);
+  };
+  for (const std::vector<std::string>& more : {std::vector<std::string>{"--frames", "9"},
+                                               {"-W", "48"},
+                                               {"--steps", "3"},
+                                               {"--seed", "1"},
+                                               {"--latents", "l"},
+                                               {"--num-prompts", "1"},
+                                               {"--repeat", "2"},
+                                               {"--floor-prompts", "1"},
+                                               {"--video-densities", "0.5"},
+                                               {"--dtype", "f32"},
+                                               {"--resume"}}) {
+    refused(on_captures, more, "requires --model");
+  }
+  refused(on_captures, {"--densities", "0.5"}, "A method with a knob in --settings, for --densities, is required");
+  refused({"compare", "--model", "m", "--prompts", "p", "--methods", "sol"}, {"--calls", "3"}, "--calls requires --captures");
+}
+
+TEST_F(CliCompare, LayersThatTheModelDoesNotHave) {
+  const std::string setting = R"({"method":"sol","dense_layers":[6]})";
+  EXPECT_THAT(error_of(videos(write("p.txt", "a red ball\n"), {"--methods", setting, "-o", path("out")})),
+              HasSubstr("[compare] " + setting + ": dense_layers: expected layers from 0 to 5, got 6"));
+}
+
 TEST_F(CliCompare, BadInputs) {
   const auto compare = [&](std::vector<std::string> more) {
     std::vector<std::string> words = {"compare", "--no-plot", "-o", path("out"), "--captures"};

@@ -9,6 +9,7 @@
 
 #include "core/safetensors.h"
 #include "tests/cli_testing.h"
+#include "tests/support/variable.h"
 
 namespace winnow {
 namespace {
@@ -117,6 +118,34 @@ TEST_F(CliFiles, WhatASettingNamesIsNotWrittenOver) {
   const std::string setting = text({{"method", "plan"}, {"path", other}});
   EXPECT_THAT(error_of({"attend", "--qkv", write_qkv("qkv"), "--method", setting}, {"--json", other}),
               HasSubstr(R"(is read as "path" of --method and written as --json)"));
+}
+
+TEST_F(CliFiles, TheProfileOfTheMachineIsNotWrittenOver) {
+  const std::string profile = write("profile.json", "{}");
+  const tests::Variable variable("WINNOW_PROFILE", profile.c_str());
+  EXPECT_THAT(error_of({"attend", "--qkv", write_qkv("qkv")}, {"--json", profile}),
+              HasSubstr("is read as the cost profile of this machine and written as --json"));
+  EXPECT_THAT(generate({"-o", path("a.y4m"), "--report", profile}), HasSubstr("is read as the cost profile"));
+  EXPECT_EQ(tests::read_file(profile), "{}");
+}
+
+TEST_F(CliFiles, WhatLinksInAFolderLeadToIsNotWrittenOver) {
+  const std::string elsewhere = write_qkv("elsewhere/a.safetensors");
+  const std::string before = tests::read_file(elsewhere);
+  fs::create_directories(path("caps/deep"));
+  fs::create_symlink(elsewhere, path("caps/deep/a.safetensors"));
+  fs::create_symlink(path("caps/deep"), path("caps/circle"));
+  EXPECT_THAT(error_of({"calibrate", "budget", "--captures", path("caps")}, {"-o", elsewhere}),
+              HasSubstr("is read as --captures and written as --output"));
+  fs::create_directories(path("blobs"));
+  const std::string weights = write("blobs/0123", "weights");
+  fs::create_symlink(weights, path("model/diffusion_pytorch_model.safetensors"));
+  fs::create_directory_symlink(path("blobs"), path("model/transformer"));
+  for (const std::string& file : {weights, path("blobs/new")}) {
+    EXPECT_THAT(generate({"-o", path("a.y4m"), "--report", file}), HasSubstr("is read as --model and written as --report"));
+  }
+  EXPECT_EQ(tests::read_file(elsewhere), before);
+  EXPECT_EQ(tests::read_file(weights), "weights");
 }
 
 TEST_F(CliFiles, NothingIsWrittenIntoAModel) {

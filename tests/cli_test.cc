@@ -162,6 +162,54 @@ TEST_F(CliUsage, WrongUsageIsExitCode2) {
   expect_refused(winnow({"generate", "-p", "x", "-o", path("a.y4m")}), 2, "--model");
 }
 
+TEST_F(CliUsage, NumbersOutOfRangeNameTheRange) {
+  const auto refused = [&](const std::string& flag, const std::string& value, const std::string& expected) {
+    expect_refused(winnow({"generate", "--model", kModel, "-p", "x", "-o", path("a.y4m"), flag, value}), 2,
+                   flag + ": expected " + expected + ", got " + value);
+  };
+  for (const char* value : {"0", "99999999999", "1e3", "9999999999999999999999"}) {
+    refused("--steps", value, "an integer from 1 to 10000");
+    refused("--width", value, "an integer from 1 to 2147483647");
+  }
+  refused("--fps", "99999999999", "an integer from 1 to 1000");
+  refused("--threads", "-1", "an integer from 0 to 4096");
+  for (const char* flag : {"--guidance-scale", "--guidance-scale-2", "--guidance-until", "--flow-shift", "--boundary-ratio"}) {
+    refused(flag, "1,5", "a number");
+  }
+  expect_refused(winnow({"attend", "--qkv", "q", "--rows", "99999999999"}), 2,
+                 "--rows: expected an integer from 1 to 2147483647, got 99999999999");
+  expect_refused(winnow({"calibrate", "budget", "--model", kModel, "-p", "x", "-o", path("b"), "--step-stride", "3000000000"}), 2,
+                 "--step-stride: expected an integer from 1 to 2147483647, got 3000000000");
+}
+
+TEST_F(CliUsage, ListsHaveNoEmptyItems) {
+  const std::vector<std::string> capture = {"capture", "--model", kModel, "-p", "x", "-o", path("c")};
+  const auto refused = [&](std::vector<std::string> words, const std::string& flag, const std::string& value, const std::string& part) {
+    words.insert(words.end(), {flag, value});
+    expect_refused(winnow(words), 2, flag + ": " + part);
+  };
+  for (const char* list : {"1,,1", "1,1,", ",1", ",", "1, ,1"}) {
+    const std::string part = "expected a value before and after every comma, got \"" + std::string(list) + "\"";
+    for (const char* flag : {"--layers", "--steps", "--experts"}) refused(capture, flag, list, part);
+    refused({"compare", "--captures", "c", "--methods", "sol"}, "--densities", list, part);
+  }
+  refused(capture, "--branch", "cond,", "expected a value");
+  refused(capture, "--layers", "0,x", "expected an integer from 0 to 1048576, got x");
+  refused({"compare", "--captures", "c", "--methods", "sol"}, "--densities", "0.5,2", "expected a number from 1e-06 to 1, got 2");
+  refused({"attend", "--qkv", "q"}, "--keys", "q,k", "expected three names, got 2");
+  refused({"attend", "--qkv", "q"}, "--keys", "q,,k,v", "expected a value");
+}
+
+TEST_F(CliUsage, ErrorsPointToTheHelpOfTheirOwnCommand) {
+  expect_refused(winnow({"calibrate", "budget", "--bogus"}), 2, "(see winnow calibrate budget --help)");
+  expect_refused(winnow({"calibrate", "budget", "-o", "b"}), 2, "(see winnow calibrate budget --help)");  // found after parsing
+  expect_refused(winnow({"config", "print", "--bogus"}), 2, "(see winnow config print --help)");
+  expect_refused(winnow({"calibrate", "--bogus"}), 2, "(see winnow calibrate --help)");
+  expect_refused(winnow({"calibrate", "everything"}), 2,
+                 "expected one of skip-softmax, budget, magcache, got \"everything\" (see winnow calibrate --help)");
+  expect_refused(winnow(small({"-o", path("a.y4m")})), 2, "(see winnow generate --help)");
+}
+
 // An unset variable of a script.
 TEST_F(CliUsage, NoOptionTakesAnEmptyValue) {
   const auto refused = [&](std::vector<std::string> words, const std::string& flag, const std::string& expected) {
@@ -174,7 +222,7 @@ TEST_F(CliUsage, NoOptionTakesAnEmptyValue) {
   for (const char* flag : {"--guidance-scale", "--guidance-scale-2", "--guidance-until", "--flow-shift", "--boundary-ratio", "--seed"}) {
     refused(small(with_prompt({"-o", path("a.y4m")})), flag, "a number");
   }
-  refused({"generate", "--model", kModel, "-p", "x", "-o", path("a.y4m")}, "--steps", "a number");
+  refused({"generate", "--model", kModel, "-p", "x", "-o", path("a.y4m")}, "--steps", "an integer from 1 to 10000");
   for (const char* flag : {"--plan", "--latents", "--report", "--sheet", "--save-latents"}) {
     refused(small(with_prompt({"-o", path("a.y4m")})), flag, "a file name");
   }
@@ -209,9 +257,9 @@ TEST_F(CliErrors, OptionsOutOfRange) {
   expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--guidance-scale", "nan"}))), 1, "guidance");
   expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--flow-shift", "-1"}))), 1, "shift");
   expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--boundary-ratio", "7"}))), 1, "boundary");
-  expect_refused(winnow({"generate", "--model", kModel, "-p", kPrompt[1], "-o", path("a.y4m"), "--steps", "0"}), 1, "steps");
+  expect_refused(winnow({"generate", "--model", kModel, "-p", kPrompt[1], "-o", path("a.y4m"), "--steps", "0"}), 2, "steps");
   expect_refused(winnow({"generate", "--model", kModel, "-p", kPrompt[1], "-o", path("a.y4m"), "-W", "50"}), 1, "50");
-  expect_refused(winnow({"generate", "--model", kModel, "-p", kPrompt[1], "-o", path("a.y4m"), "--dry-run", "--steps", "0"}), 1, "steps");
+  expect_refused(winnow({"generate", "--model", kModel, "-p", kPrompt[1], "-o", path("a.y4m"), "--dry-run", "--steps", "0"}), 2, "steps");
 }
 
 TEST_F(CliErrors, ClipLargerThanTheMachine) {
@@ -302,6 +350,8 @@ TEST_F(CliErrors, CacheSettings) {
 }
 
 TEST_F(CliErrors, AttentionSettings) {
+  expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--compare", R"({"method":"sol","dense_layers":[6]})"}))), 1,
+                 "dense_layers: expected layers from 0 to 5, got 6");
   expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--attention", "magic"}))), 1, "magic");
   expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--attention", R"({"method":"mean_pool")"}))), 1, "winnow: [");
   expect_refused(winnow(small(with_prompt({"-o", path("a.y4m"), "--attention", R"({"method":"mean_pool","cfd":0.9})"}))), 1, "cfd");
@@ -623,6 +673,12 @@ TEST_F(CliAttendSmall, RefusesWhatOneCallCannotShow) {
 }
 
 TEST_F(CliAttendSmall, SaysWhatIsNotFinite) {
+  const Tensor zero(DType::f32, {70, 1, 4});
+  Tensor one(DType::f32, {70, 1, 4});
+  one.as<float>()[0] = std::nanf("");
+  write_safetensors(path("one.safetensors"), std::vector<NamedTensor>{{"q", one}, {"k", zero}, {"v", zero}});
+  EXPECT_THAT(winnow({"attend", "--qkv", path("one.safetensors"), "--repeat", "1"}).err,
+              HasSubstr("note: q, k, v: 1 value is NaN or infinite, and so is what attention makes of it\n"));
   Tensor x(DType::f32, {70, 1, 4});
   x.as<float>()[0] = std::nanf("");
   const NamedTensor tensors[] = {{"q", x}, {"k", x}, {"v", x}};
