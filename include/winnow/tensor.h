@@ -31,13 +31,13 @@ struct TensorView {
   std::array<std::int64_t, kMaxRank> strides{};  // in elements
 
   TensorView() = default;
-  // Contiguous row-major view. Throws Error if rank > kMaxRank or an extent is negative.
+  // Contiguous row-major view. Throws Error if rank > kMaxRank or < 0, an extent is negative, or `shape` is null.
   TensorView(void* data, DType dtype, std::initializer_list<std::int64_t> shape);
   TensorView(void* data, DType dtype, const std::int64_t* shape, int rank);
   // Read-only inputs are passed through the same type; Winnow never writes to an input.
   TensorView(const void* data, DType dtype, std::initializer_list<std::int64_t> shape);
 
-  // A view with explicit strides, in elements. Throws Error like the constructors.
+  // A view with explicit strides, in elements. Throws Error like the constructors, and if an element is 2^62 bytes away or more.
   static TensorView strided(void* data, DType dtype, const std::int64_t* shape, const std::int64_t* strides, int rank);
 
   std::int64_t numel() const;

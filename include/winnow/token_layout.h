@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -15,7 +16,13 @@ struct Grid {
   std::int64_t frames = 0;  // T
   std::int64_t height = 0;  // h
   std::int64_t width = 0;   // w
-  std::int64_t tokens() const { return frames * height * width; }
+  // 0 unless every side is at least 1; the largest integer if there are more.
+  std::int64_t tokens() const {
+    constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+    if (frames < 1 || height < 1 || width < 1) return 0;
+    if (frames > kMost / height || frames * height > kMost / width) return kMost;
+    return frames * height * width;
+  }
   bool known() const { return frames > 0; }
   bool operator==(const Grid&) const = default;
 };
@@ -91,6 +98,9 @@ struct TokenSequence {
   std::span<const TokenSpan> spans = {};         // ascending, without gaps, each inside one document; none: every document is a video
   std::span<const std::int64_t> documents = {};  // token offsets [documents+1] from 0 to num_tokens (cu_seqlens); none: one document
 };
+
+// Throws Error if the documents or spans contradict each other or the number of tokens.
+void validate(const TokenSequence& sequence);
 
 enum class TokenOrder : std::uint8_t {
   automatic,  // cubes where the grid is known, else raster

@@ -77,6 +77,22 @@ TEST(TensorView, RefusesNegativeAndHugeShapes) {
   EXPECT_EQ(TensorView(&x, DType::f32, {0, 5}).numel(), 0);
 }
 
+TEST(TensorView, NeedsShapeAndStridesWithinReach) {
+  float x[6] = {};
+  const std::int64_t shape[] = {2, 3};
+  const std::int64_t far[] = {std::int64_t{1} << 61U, 1};
+  EXPECT_THROW(TensorView(x, DType::f32, nullptr, 2), Error);
+  EXPECT_THROW(TensorView::strided(x, DType::f32, shape, nullptr, 2), Error);
+  EXPECT_THROW(TensorView::strided(x, DType::f32, shape, far, 2), Error);
+  EXPECT_EQ(TensorView(x, DType::f32, nullptr, 0).rank, 0);
+  DLTensor tensor = {};
+  tensor.data = x;
+  tensor.device.device_type = kDLCPU;
+  tensor.ndim = 2;
+  tensor.dtype = {kDLFloat, 32, 1};
+  EXPECT_THROW(from_dlpack(tensor), Error);
+}
+
 TEST(TensorView, GoesThroughDlpack) {
   Tensor t(DType::bf16, {2, 5, 3});
   TensorView view = t.view().slice(1, 1, 4);

@@ -101,6 +101,20 @@ Range byte_range(const TensorView& view) {
 
 }  // namespace
 
+bool is_addressable(const TensorView& view) {
+  const std::int64_t limit = (std::int64_t{1} << 62) / static_cast<std::int64_t>(dtype_bytes(view.dtype));
+  std::int64_t reach = 0;
+  for (int axis = 0; axis < view.rank; ++axis) {
+    const std::int64_t steps = view.size(axis) - 1;
+    if (steps < 1) continue;
+    const std::int64_t stride = view.stride(axis);
+    const std::int64_t most = (limit - reach) / steps;
+    if (stride > most || stride < -most) return false;
+    reach += steps * (stride < 0 ? -stride : stride);
+  }
+  return reach < limit;
+}
+
 bool overlap(const TensorView& a, const TensorView& b) {
   if (a.device != b.device || a.device_index != b.device_index) return false;
   if (a.data == nullptr || b.data == nullptr || a.numel() == 0 || b.numel() == 0) return false;

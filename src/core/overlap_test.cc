@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdint>
+#include <limits>
 #include <random>
 #include <set>
 #include <string>
@@ -110,6 +112,22 @@ TEST(Overlap, LargeInterleavedViewsAreDecided) {
   const TensorView rows = TensorView::strided(base + 2 * H * D * S * 3, DType::f32, shape, strides, 3);
   EXPECT_FALSE(overlap(part(0, H, D), rows));
   EXPECT_TRUE(overlap(part(0, H, D), TensorView::strided(base + 4, DType::f32, shape, strides, 3)));
+}
+
+TEST(Overlap, AddressableViewsEndBefore2To62Bytes) {
+  TensorView view(static_cast<void*>(nullptr), DType::f32, {2, 3, 4});
+  EXPECT_TRUE(is_addressable(view));
+  constexpr std::int64_t kLimit = std::int64_t{1} << 60;  // of f32
+  for (const std::int64_t sign : {1, -1}) {
+    view.strides = {0, sign * (kLimit / 2 - 2), 1};
+    EXPECT_TRUE(is_addressable(view));
+    view.strides = {0, sign * (kLimit / 2 - 1), 1};
+    EXPECT_FALSE(is_addressable(view));
+  }
+  view.strides = {std::numeric_limits<std::int64_t>::min(), 4, 1};
+  EXPECT_FALSE(is_addressable(view));
+  view.shape = {1, 3, 4};  // an axis of one element goes nowhere
+  EXPECT_TRUE(is_addressable(view));
 }
 
 TEST(Overlap, ViewsWithoutDataNeverDo) {

@@ -6,6 +6,8 @@
 #include <new>
 
 #include "core/huge_pages.h"
+#include "core/overlap.h"
+#include "core/text.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -18,6 +20,7 @@ void set_shape(TensorView& view, const std::int64_t* shape, int rank) {
   if (rank < 0 || rank > TensorView::kMaxRank) {
     throw Error("tensor", "rank: expected 0 to " + std::to_string(TensorView::kMaxRank) + ", got " + std::to_string(rank));
   }
+  if (rank > 0 && shape == nullptr) throw Error("tensor", "shape: expected " + counted(rank, "extent") + ", got a null pointer");
   view.rank = rank;
   std::int64_t stride = 1;
   for (int axis = rank - 1; axis >= 0; --axis) {
@@ -120,7 +123,9 @@ std::string TensorView::describe() const {
 
 TensorView TensorView::strided(void* data, DType dtype, const std::int64_t* shape, const std::int64_t* strides, int rank) {
   TensorView view(data, dtype, shape, rank);
+  if (rank > 0 && strides == nullptr) throw Error("tensor", "strides: expected " + counted(rank, "number") + ", got a null pointer");
   std::copy_n(strides, rank, view.strides.begin());
+  if (!is_addressable(view)) throw Error("tensor", "strides: expected elements within 2^62 bytes, got " + view.describe() + " beyond");
   return view;
 }
 

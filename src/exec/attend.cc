@@ -33,6 +33,7 @@ void check_memory(const char* name, const TensorView& t, const Place& place) {
   if (found != place) refuse(name, "memory of " + place.text() + ", like the workspace", "memory of " + found.text());
   if (t.numel() == 0) return;
   if (t.data == nullptr) refuse(name, t.describe() + " in memory", "a null pointer");
+  if (!is_addressable(t)) refuse(name, "strides that keep elements within 2^62 bytes", "larger ones");
   if (reinterpret_cast<std::uintptr_t>(t.data) % dtype_bytes(t.dtype) != 0) {
     refuse(name, "data aligned to its " + text(static_cast<std::int64_t>(dtype_bytes(t.dtype))) + "-byte elements", "an odd address");
   }

@@ -123,6 +123,14 @@ TEST(Attend, RefusesWhatIsForGpus) {
 TEST(Attend, RefusesMemoryThatDoesNotFit) {
   Call c;
   TensorView bad = c.k;
+  for (const std::int64_t stride : {std::numeric_limits<std::int64_t>::max() / 2, std::numeric_limits<std::int64_t>::min()}) {
+    bad.strides[1] = stride;
+    EXPECT_THROW(attend(c.plan, c.q, bad, c.v, c.out, {}, c.ws), Error);
+    TensorView out = c.out;
+    out.strides[1] = stride;
+    EXPECT_THROW(attend(c.plan, c.q, c.k, c.v, out, {}, c.ws), Error);
+  }
+  bad = c.k;
   bad.strides[3] = 2;
   EXPECT_THROW(attend(c.plan, c.q, bad, c.v, c.out, {}, c.ws), Error);
   bad = c.k;

@@ -40,6 +40,7 @@ void check(const TensorView& value, const TensorView& reference) {
   const auto known = [](const TensorView& x) {
     const bool dtype = x.dtype == DType::f32 || x.dtype == DType::f16 || x.dtype == DType::bf16 || x.dtype == DType::f64;
     if (!dtype || x.device != Device::cpu) throw Error("metrics", "expected f32, f16, bf16 or f64 in CPU memory, got " + x.describe());
+    if (x.data == nullptr && x.numel() > 0) throw Error("metrics", "expected " + x.describe() + " in memory, got a null pointer");
   };
   known(value);
   known(reference);

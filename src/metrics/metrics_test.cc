@@ -88,6 +88,9 @@ TEST(RelativeError, ShapesAndDtypesMustFit) {
   EXPECT_THROW(rel_l1(TensorView(a, DType::f32, {6}), TensorView(a, DType::f32, {2, 3})), Error);
   EXPECT_THROW(rel_l2(TensorView(a, DType::i32, {6}), TensorView(a, DType::f32, {6})), Error);
   EXPECT_EQ(rel_l1(TensorView(a, DType::f32, {0}), TensorView(a, DType::f32, {0})), 0.0);
+  const TensorView nothing(static_cast<void*>(nullptr), DType::f32, {6});
+  EXPECT_THROW(rel_l1(nothing, TensorView(a, DType::f32, {6})), Error);
+  EXPECT_THROW(cosine(TensorView(a, DType::f32, {6}), nothing), Error);
 }
 
 TEST(Psnr, ClosedForms) {
@@ -146,6 +149,9 @@ TEST(Video, WrongShapesAreRefused) {
   EXPECT_THROW(ssim(video(1, 10, 20, 0.0F), video(1, 10, 20, 0.0F)), Error);
   EXPECT_THROW(psnr(video(1, 10, 20, 0.0F), video(2, 10, 20, 0.0F)), Error);
   EXPECT_THROW(psnr(video(0, 10, 20, 0.0F), video(0, 10, 20, 0.0F)), Error);
+  const TensorView nothing(static_cast<void*>(nullptr), DType::f32, {1, 20, 20, 3});
+  EXPECT_THROW(psnr(nothing, nothing), Error);
+  EXPECT_THROW(ssim(nothing, nothing), Error);
   const float gray[100] = {};
   EXPECT_THROW(psnr(TensorView(gray, DType::f32, {1, 10, 10, 1}), TensorView(gray, DType::f32, {1, 10, 10, 1})), Error);
 }

@@ -19,6 +19,7 @@ void check_video(const char* metric, const TensorView& value, const TensorView& 
     if (x.rank != 4 || x.size(3) != 3 || x.dtype != DType::f32 || x.device != Device::cpu || !x.is_contiguous()) {
       throw Error(metric, "expected contiguous [F,H,W,3] f32 in CPU memory, got " + x.describe());
     }
+    if (x.data == nullptr && x.numel() > 0) throw Error(metric, "expected " + x.describe() + " in memory, got a null pointer");
   };
   check(value);
   check(reference);

@@ -56,6 +56,7 @@ class Blocks {
                  " and " + shape_text({g_.Sq, g_.Sk}) + " queries and keys",
              keep.describe());
     }
+    if (keep.data == nullptr && keep.numel() > 0) refuse("mask", keep.describe() + " in memory", "a null pointer");
     check_values();
   }
 

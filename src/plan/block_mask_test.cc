@@ -97,6 +97,9 @@ TEST_F(BlockMasks, WhatDoesNotFitIsNamed) {
   const auto refused = [&](const BlockMask& mask, PlanGeometry geometry) {
     return message([&] { plan_from_block_mask(mask, std::move(geometry)); });
   };
+  const TensorView nothing(static_cast<void*>(nullptr), DType::u8, {3, 3});
+  EXPECT_THAT(refused({.keep = nothing, .block_q = 128, .block_k = 128}, {.Sq = 300, .Sk = 300}),
+              HasSubstr("mask: expected [3,3] u8 in memory, got a null pointer"));
   EXPECT_THAT(refused(mask_of({3, 3}, std::vector<std::uint8_t>(9), 128, 128), {.Sq = 400, .Sk = 300}),
               AllOf(HasSubstr("[1 or 1,1 or 1,4,3]"), HasSubstr("128x128"), HasSubstr("[400,300]"), HasSubstr("[3,3] u8")));
   EXPECT_THAT(refused(mask_of({3, 3, 3}, std::vector<std::uint8_t>(27), 128, 128), g), HasSubstr("4 or 1"));

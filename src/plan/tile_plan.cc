@@ -351,6 +351,9 @@ std::span<std::int64_t> PlanBuilder::counts(int which) {
 
 std::span<std::int32_t> PlanBuilder::row(int which, std::int64_t r) {
   if (!allocated_ || offsets_[which] == nullptr) throw Error("plan", "tiles before allocate(), or of a tier without counts");
+  if (r < 0 || r >= geometry_.rows()) {
+    throw Error("plan", "row: expected 0 to " + std::to_string(geometry_.rows() - 1) + ", got " + std::to_string(r));
+  }
   const std::int64_t begin = offsets_[which][r];
   return {tiles_[which] + begin, static_cast<std::size_t>(offsets_[which][r + 1] - begin)};
 }

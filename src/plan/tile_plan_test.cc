@@ -1,6 +1,10 @@
 // Building and validating plans, and what is derived from them.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "tests/support/message_of.h"
 #include "winnow/error.h"
 #include "winnow/plan.h"
 #include "winnow/workspace.h"
@@ -154,6 +158,16 @@ TEST(TilePlan, InvalidListsAreRefused) {
   bad = g;
   bad.key_lengths = {257};
   EXPECT_THROW(TilePlan::dense(bad, DenseReason::none), Error);
+}
+
+TEST(TilePlan, BuilderHasNoOtherRows) {
+  PlanBuilder builder({.B = 1, .H = 2, .Sq = 300, .Sk = 300}, Skipped::drop);
+  builder.counts(Tier::refine)[0] = 1;
+  builder.allocate();
+  for (const std::int64_t row : {std::int64_t{-1}, std::int64_t{6}, std::int64_t{1} << 40U}) {
+    EXPECT_THAT(tests::message_of([&] { builder.tiles(Tier::refine, row); }),
+                testing::HasSubstr("row: expected 0 to 5, got " + std::to_string(row)));
+  }
 }
 
 TEST(TilePlan, BuilderSortsRowsAndUsesTheWorkspace) {

@@ -28,35 +28,6 @@ struct Segment {
   bool contradicts = false;  // a grid is given that does not fit
 };
 
-void check(const TokenSequence& sequence) {
-  constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
-  if (sequence.num_tokens < 0 || sequence.num_tokens > kMaxTokens) refuse("num_tokens", "0 to 2^31 - 1", text(sequence.num_tokens));
-  const auto documents = sequence.documents;
-  if (!documents.empty() &&
-      (documents.size() < 2 || documents.front() != 0 || documents.back() != sequence.num_tokens || !std::ranges::is_sorted(documents))) {
-    refuse(
-        "documents", "ascending offsets from 0 to " + text(sequence.num_tokens),
-        text(static_cast<std::int64_t>(documents.size())) + " offsets from " + text(documents.front()) + " to " + text(documents.back()));
-  }
-  std::int64_t next = 0;
-  for (std::size_t i = 0; i < sequence.spans.size(); ++i) {
-    const TokenSpan& span = sequence.spans[i];
-    const std::string name = "spans[" + text(static_cast<std::int64_t>(i)) + "]";
-    if (span.begin != next || span.end < span.begin) {
-      refuse(name, "a range that begins with token " + text(next), text(span.begin) + " to " + text(span.end));
-    }
-    if (span.grid.known() && span.kind == SpanKind::video && span.grid.tokens() != span.end - span.begin) {
-      refuse(name + ".grid", "as many tokens as the span, " + text(span.end - span.begin), text(span.grid));
-    }
-    const auto border = std::ranges::upper_bound(documents, span.begin);
-    if (border != documents.end() && *border < span.end) {
-      refuse(name, "one document's tokens, which end with " + text(*border), text(span.begin) + " to " + text(span.end));
-    }
-    next = span.end;
-  }
-  if (!sequence.spans.empty() && next != sequence.num_tokens) refuse("spans", "all tokens, " + text(sequence.num_tokens), text(next));
-}
-
 // Calls f(segment) for all segments of tokens [begin, end), in order.
 template <class F>
 void for_each_segment(const TokenSequence& sequence, std::int64_t begin, std::int64_t end, F f) {
@@ -162,6 +133,35 @@ class Builder {
 
 }  // namespace
 
+void validate(const TokenSequence& sequence) {
+  constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
+  if (sequence.num_tokens < 0 || sequence.num_tokens > kMaxTokens) refuse("num_tokens", "0 to 2^31 - 1", text(sequence.num_tokens));
+  const auto documents = sequence.documents;
+  if (!documents.empty() &&
+      (documents.size() < 2 || documents.front() != 0 || documents.back() != sequence.num_tokens || !std::ranges::is_sorted(documents))) {
+    refuse(
+        "documents", "ascending offsets from 0 to " + text(sequence.num_tokens),
+        text(static_cast<std::int64_t>(documents.size())) + " offsets from " + text(documents.front()) + " to " + text(documents.back()));
+  }
+  std::int64_t next = 0;
+  for (std::size_t i = 0; i < sequence.spans.size(); ++i) {
+    const TokenSpan& span = sequence.spans[i];
+    const std::string name = "spans[" + text(static_cast<std::int64_t>(i)) + "]";
+    if (span.begin != next || span.end < span.begin) {
+      refuse(name, "a range that begins with token " + text(next), text(span.begin) + " to " + text(span.end));
+    }
+    if (span.grid.known() && span.kind == SpanKind::video && span.grid.tokens() != span.end - span.begin) {
+      refuse(name + ".grid", "as many tokens as the span, " + text(span.end - span.begin), text(span.grid));
+    }
+    const auto border = std::ranges::upper_bound(documents, span.begin);
+    if (border != documents.end() && *border < span.end) {
+      refuse(name, "one document's tokens, which end with " + text(*border), text(span.begin) + " to " + text(span.end));
+    }
+    next = span.end;
+  }
+  if (!sequence.spans.empty() && next != sequence.num_tokens) refuse("spans", "all tokens, " + text(sequence.num_tokens), text(next));
+}
+
 void TokenOptions::validate() const {
   for (const int side : cube) {
     if (side < 1) throw Error("config", "cube: expected three sides of at least 1, got " + text(side));
@@ -182,7 +182,7 @@ bool positions_known(const TokenSequence& sequence, TokenOrder order) {
 }
 
 std::shared_ptr<const TokenLayout> make_layout(const TokenSequence& sequence, const LayoutOptions& options, int tile) {
-  check(sequence);
+  validate(sequence);
   for (const int side : options.cube) {
     if (side < 1) refuse("cube", "sides of at least 1", text(side));
   }

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <numeric>
 
 #include "winnow/error.h"
@@ -111,6 +113,15 @@ void expect_refused(const TokenSequence& sequence, const LayoutOptions& options,
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr(what));
   }
+}
+
+TEST(Grids, CountTheirTokens) {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 40U;
+  EXPECT_EQ((Grid{3, 4, 5}).tokens(), 60);
+  EXPECT_EQ((Grid{}).tokens(), 0);
+  EXPECT_EQ((Grid{3, -4, -5}).tokens(), 0);
+  EXPECT_EQ((Grid{kHuge, kHuge, kHuge}).tokens(), std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ((Grid{1, 1, std::numeric_limits<std::int64_t>::max()}).tokens(), std::numeric_limits<std::int64_t>::max());
 }
 
 TEST(MakeLayout, SequencesThatContradictThemselvesAreRefused) {

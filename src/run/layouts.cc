@@ -12,6 +12,7 @@ CallSequences call_sequences(const StepContext& context, std::int64_t Sq, std::i
   call.self = context.role == AttentionRole::self && Sq == Sk;
   call.queries = {Sq, context.grid, context.spans, context.documents};
   if (call.self) {
+    validate(call.queries);  // also where a dense call would look at nothing of it
     call.keys = call.queries;
     return call;
   }

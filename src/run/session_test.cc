@@ -553,8 +553,29 @@ TEST(Session, WrongCallsAreErrorsAndAreNotCounted) {
   EXPECT_THROW(call.run(session, context), Error);
   EXPECT_THROW(session.attend({}, call.q, Tensor(DType::f32, {1, 100, 3, 16}), call.v, call.out, call.ws), Error);
   EXPECT_THROW(session.attend({}, call.q, call.k, Tensor(DType::f32, {1, 99, 2, 16}), call.out, call.ws), Error);
+  context = {};
+  context.expert = -1;
+  AttentionSession budgeted(parse_attention_config(R"({"method":"subblock","budget":{}})"));
+  EXPECT_THROW(call.run(budgeted, context), Error);
   EXPECT_EQ(session.totals().calls, 0);
   EXPECT_EQ(call.ws.used_bytes(), 0U);
+}
+
+// Where a sequence contradicts itself even the steps that run dense anyway say so.
+TEST(Session, ContradictionsAreErrorsInDenseCallsToo) {
+  AttentionSession session(parse_attention_config(R"({"method":"mean_pool","skip_first_steps":5})"));
+  Call call(100, 100);
+  StepContext context;
+  const TokenSpan overlapping[] = {{0, 60, SpanKind::video, {}}, {50, 100, SpanKind::exact, {}}};
+  context.spans = overlapping;
+  EXPECT_THROW(call.run(session, context), Error);
+  constexpr std::int64_t kHuge = std::int64_t{1} << 40U;
+  const TokenSpan huge[] = {{0, 100, SpanKind::video, {kHuge, kHuge, 100}}};
+  context.spans = huge;
+  EXPECT_THROW(call.run(session, context), Error);
+  context.spans = {};
+  context.grid = {kHuge, kHuge, kHuge};
+  EXPECT_EQ(call.run(session, context).reason, DenseReason::skip_first_steps);
 }
 
 }  // namespace

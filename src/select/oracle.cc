@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "core/text.h"
 #include "core/threads.h"
 #include "select/ranking.h"
 #include "select/rows.h"
@@ -65,6 +66,7 @@ Recall plan_recall(const TilePlan& plan, const TensorView& q, const TensorView& 
   if (!(plan_geometry(q, k, spec) == geometry)) {
     throw Error("recall", "plan: expected one for q " + q.describe() + " and k " + k.describe() + ", got " + plan.describe());
   }
+  if (std::isinf(scale)) throw Error("recall", "scale: expected a finite number, or NaN for 1/sqrt(D), got " + short_number(scale));
   const Workspace::Scope scratch(ws);
   struct RowRecall {
     double mass = 0.0;

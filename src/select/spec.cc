@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "core/overlap.h"
 #include "core/text.h"
 #include "winnow/error.h"
 
@@ -22,6 +23,8 @@ void check(const TensorView& x, const char* name) {
   if (x.size(3) > 1 && x.stride(3) != 1) {
     throw Error("select", std::string(name) + ": expected contiguous D, got stride " + std::to_string(x.stride(3)));
   }
+  if (!is_addressable(x))
+    throw Error("select", std::string(name) + ": expected strides that keep elements within 2^62 bytes, got larger ones");
   if (x.data == nullptr && x.numel() > 0) throw Error("select", std::string(name) + ": expected data, got null");
 }
 

@@ -78,7 +78,14 @@ void check_fits_model(const GateOptions& options, int num_layers, int num_expert
 
 void validate(const StepContext& context) {  // for every call, so that nothing is allocated unless it is refused
   if (context.step < 0) refuse("steps", "step", "a number >= 0", std::to_string(context.step));
-  if (context.layer < 0) refuse("steps", "layer", "a number >= 0", std::to_string(context.layer));
+  const auto in_range = [](const char* key, int value, int low, int high) {
+    if (value < low || value > high) refuse("steps", key, std::to_string(low) + " to " + std::to_string(high), std::to_string(value));
+  };
+  constexpr int kMostLayers = 1 << 16;  // far more than any model has, and what is kept per layer still fits into memory
+  in_range("expert", context.expert, 0, 1);
+  in_range("layer", context.layer, 0, kMostLayers - 1);
+  in_range("num_layers", context.num_layers, 1, kMostLayers);
+  if (context.num_steps < 1) refuse("steps", "num_steps", "a number >= 1", std::to_string(context.num_steps));
   if (context.timestep && !is_share(*context.timestep)) refuse("steps", "timestep", "a number in [0,1]", short_number(*context.timestep));
 }
 

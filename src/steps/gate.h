@@ -17,7 +17,7 @@ std::int64_t min_seq_len(const GateOptions& options, const StepContext& context)
 // Throws Error("config") naming a key that says something about a layer or an expert that the model does not have.
 void check_fits_model(const GateOptions& options, int num_layers, int num_experts);
 
-// Throws Error("steps") if a context contradicts itself: step, layer or timestep out of range.
+// Throws Error("steps") if a context contradicts itself: expert, step, layer, their numbers or timestep out of range.
 void validate(const StepContext& context);
 
 }  // namespace winnow

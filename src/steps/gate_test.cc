@@ -155,6 +155,17 @@ TEST(Gate, ContextsThatContradictThemselvesAreRefused) {
   EXPECT_NO_THROW(validate(at(0, 0, 1.0)));
   EXPECT_THROW(validate(at(-1, 0)), Error);
   EXPECT_THROW(validate(at(0, -1)), Error);
+  EXPECT_THROW(validate(at(0, std::numeric_limits<int>::max())), Error);
+  const auto refusal = [](const auto& change) {
+    StepContext context = at(0, 0);
+    change(context);
+    return tests::message_of([&] { validate(context); });
+  };
+  EXPECT_THAT(refusal([](StepContext& c) { c.expert = -1; }), testing::HasSubstr("expert: expected 0 to 1, got -1"));
+  EXPECT_THAT(refusal([](StepContext& c) { c.expert = 2; }), testing::HasSubstr("expert: expected 0 to 1, got 2"));
+  EXPECT_THAT(refusal([](StepContext& c) { c.num_layers = 0; }), testing::HasSubstr("num_layers: expected 1 to 65536, got 0"));
+  EXPECT_THAT(refusal([](StepContext& c) { c.num_layers = std::numeric_limits<int>::max(); }), testing::HasSubstr("num_layers"));
+  EXPECT_THAT(refusal([](StepContext& c) { c.num_steps = 0; }), testing::HasSubstr("num_steps: expected a number >= 1, got 0"));
   EXPECT_THROW(validate(at(0, 0, 950.47)), Error);  // the scheduler's 0..1000 scale
   EXPECT_THROW(validate(at(0, 0, std::numeric_limits<double>::infinity())), Error);
 }
