@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFooter =
     R"(Runs the model densely, once per prompt, and fits per expert factor = a exp(b S): S is the share of tiles that skip-softmax drops with
-threshold = factor / tokens. Afterwards --attention '{"method":"skip_softmax","target_sparsity":0.2}' works for this model. Calibrate at the
+threshold = factor / tokens. Afterwards --attention '{"method":"skip_softmax","target_sparsity":0.1}' works for this model. Calibrate at the
 size and number of steps that you use. A target outside the fitted range is refused. What an interrupted run has measured is kept after
 every prompt; --resume goes on from there.
 

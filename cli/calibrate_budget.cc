@@ -13,6 +13,7 @@
 #include "core/partial_file.h"
 #include "media/plot.h"
 #include "report/budget_study.h"
+#include "report/markdown.h"
 #include "winnow/error.h"
 #include "winnow/threads.h"
 
@@ -88,7 +89,7 @@ void calibrate_budget(BudgetFlags flags) {
   if (!flags.run.report.empty()) write_text_file("calibrate", flags.run.report, report::to_json(study, options));
   if (!flags.plot.empty()) media::write_plot(flags.plot, report::plot_panels(study));
   if (unfinished) unfinished->finish();
-  std::printf("%s\n%-11s %s\n", tables.c_str(), "wrote", flags.output.c_str());
+  std::printf("%s\n%-11s %s\n", report::without_marks(tables).c_str(), "wrote", flags.output.c_str());
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "cli/load_engine.h"
 #include "core/json.h"
 #include "core/partial_file.h"
+#include "report/markdown.h"
 #include "winnow/error.h"
 
 namespace winnow::cli {
@@ -98,7 +99,7 @@ void StudyFolder::take_over(const std::function<int(const std::string& text, con
 void StudyFolder::finish(const std::string& tables, const std::string& others) const {
   std::error_code ignored;
   fs::remove(path(kUnfinished), ignored);
-  std::fputs(tables.c_str(), stdout);
+  std::fputs(report::without_marks(tables).c_str(), stdout);
   std::printf("\nwrote       %s, %s\n", path(kReport).c_str(), others.c_str());
 }
 

@@ -112,6 +112,8 @@ TEST_F(CliCompare, MeasuresSettingsOnCaptures) {
                                       R"({ "method": "mean_pool", "cdf": 0.5 })", "--calls", "2", "--no-plot", "-o", path("out")});
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.out, AllOf(HasSubstr("mass recall"), HasSubstr(R"(| {"method":"mean_pool","cdf":0.5} |)")));
+  EXPECT_THAT(run.out, Not(HasSubstr("<!--")));  // what tools look for in report.md
+  EXPECT_THAT(tests::read_file(path("out/report.md")), HasSubstr("<!-- compare:captures -->"));
   const auto report = nlohmann::json::parse(tests::read_file(path("out/report.json")));
   ASSERT_GE(report.at("captures").size(), 3U);
   const auto best = std::find_if(report.at("captures").begin(), report.at("captures").end(),

@@ -196,10 +196,13 @@ const SkipCalibration::Expert& SkipCalibration::expert(int index) const {
 
 double SkipCalibration::factor(int index, double target_sparsity) const {
   const Expert& e = expert(index);
-  if (target_sparsity < e.lowest.value_or(0.0) || target_sparsity > e.highest.value_or(1.0)) {
-    throw Error(kOperation, "target_sparsity: expected a number from " + short_number(e.lowest.value_or(0.0)) + " to " +
-                                short_number(e.highest.value_or(1.0)) + ", the fitted range of the " + kExperts[index] +
-                                "-noise expert, got " + short_number(target_sparsity));
+  const double lowest = e.lowest.value_or(0.0);
+  const double highest = e.highest.value_or(1.0);
+  if (target_sparsity < lowest || target_sparsity > highest) {
+    constexpr double kShown = 1e4;  // four decimals, rounded so that what is shown is taken
+    throw Error(kOperation, "target_sparsity: expected a number from " + short_number(std::ceil(lowest * kShown) / kShown) + " to " +
+                                short_number(std::floor(highest * kShown) / kShown) + ", the fitted range of the " + kExperts[index] +
+                                "-noise expert, got " + short_number(static_cast<float>(target_sparsity)));
   }
   return e.a * std::exp(e.b * target_sparsity);
 }

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/message_of.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -104,6 +105,12 @@ TEST(SkipCalibrationFile, SavesAndLoads) {
   EXPECT_THROW(loaded.factor(0, 0.2), Error);    // no such expert
   EXPECT_THROW(loaded.factor(1, 0.05), Error);   // below the fitted range
   EXPECT_THROW(loaded.factor(1, 0.401), Error);  // above
+  SkipCalibration measured = loaded;
+  measured.experts[1]->lowest = 0.05001973943939992;
+  measured.experts[1]->highest = 0.15811236127560643;
+  const double target = double{0.2F};
+  EXPECT_THAT(tests::message_of([&] { static_cast<void>(measured.factor(1, target)); }),
+              testing::HasSubstr("expected a number from 0.0501 to 0.1581, the fitted range of the low-noise expert, got 0.2"));
   EXPECT_THROW(loaded.factor(2, 0.2), Error);
 }
 

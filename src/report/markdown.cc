@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <iterator>
+#include <sstream>
 
 namespace winnow::report {
 
@@ -62,6 +63,15 @@ std::string table(const Cells& header, const std::vector<Cells>& rows) {
 
 std::string block(const std::string& name, const std::string& body) {
   return "<!-- compare:" + name + " -->\n" + body + "<!-- /compare:" + name + " -->\n";
+}
+
+std::string without_marks(const std::string& text) {
+  std::istringstream lines(text);
+  std::string out;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("<!--")) out += line + "\n";
+  }
+  return out;
 }
 
 }  // namespace winnow::report

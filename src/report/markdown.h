@@ -15,5 +15,7 @@ std::string fixed(std::optional<double> value, int digits);
 std::string table(const Cells& header, const std::vector<Cells>& rows);
 // Between the marks that tools/splice_tables.py looks for.
 std::string block(const std::string& name, const std::string& body);
+// The same text without such marks, for people.
+std::string without_marks(const std::string& text);
 
 }  // namespace winnow::report
