@@ -89,6 +89,18 @@ __device__ __forceinline__ void bar_arrive(int id, int threads) {
   asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// bar_sync() that tells whether `mine` is true in all threads.
+__device__ __forceinline__ bool bar_all(int id, int threads, bool mine) {
+  std::uint32_t all;
+  asm volatile(
+      "{\n .reg .pred mine, all;\n setp.ne.u32 mine, %3, 0;\n barrier.cta.red.and.pred.aligned all, %1, %2, mine;\n"
+      " selp.u32 %0, 1, 0, all;\n}\n"
+      : "=r"(all)
+      : "r"(id), "r"(threads), "r"(static_cast<std::uint32_t>(mine))
+      : "memory");
+  return all != 0;
+}
+
 // ---- registers ------------------------------------------------------------------------------------------------------
 
 template <int kRegisters>

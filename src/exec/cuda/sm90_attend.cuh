@@ -298,6 +298,10 @@ struct Consumer {
   static constexpr int kOutputs = C::kD / 2;        // of 64 x D
   static constexpr int kQuerySteps = C::kD / 16;    // k16 steps of Q K^T
   static constexpr int kKeySteps = kStepKeys / 16;  // k16 steps of P V
+  // Exponentials before the wait for the P V of the step before. It ends when some 24 of them are done, and the rest hides the
+  // packing of probabilities: 170 to 440 cycles of a warpgroup's 2450 per step otherwise. 24, 32, 40 and 48 differ by 1 %.
+  // f16 is packed after its sums are known, as its probabilities can be infinite before; layouts have no registers for it.
+  static constexpr int kEarlyScores = std::is_same_v<T, __half> || C::kLayout ? kScores : kScores * 5 / 8;
 
   const KernelArgs& args;
   Shared<C>& shared;
@@ -315,6 +319,7 @@ struct Consumer {
   std::uint32_t query[C::kQueryInRegisters ? kQuerySteps : 1][4];
   RowSoftmax softmax;
   float limit[2], known[2];  // skip test: see set_limits()
+  Signs signs = Signs::mixed;
 
   __device__ __forceinline__ Consumer(const KernelArgs& a, Shared<C>& sh, int g) : args(a), shared(sh), group(g) {}
 
@@ -345,28 +350,35 @@ struct Consumer {
     }
   }
 
-  // s = Q K^T with the keys in a slot of the ring, one commit group.
-  __device__ __forceinline__ void issue_scores(float (&s)[kScores], int k_slot) {
-    const std::uint64_t kd = matrix_descriptor(smem_address(shared.ring[k_slot]), 16, 1024);
+  // d = Q K^T with as many keys of a slot as d has columns, from `first` on; one commit group.
+  template <int kN>
+  __device__ __forceinline__ void issue_scores(float (&d)[kN], int k_slot, int first = 0) {
+    using Mma = Wgmma<T, 2 * kN>;
+    const std::uint64_t kd = matrix_descriptor(smem_address(shared.ring[k_slot]) + first * 128, 16, 1024);
     const std::uint64_t qd = matrix_descriptor(smem_address(shared.query[buffer.index]) + group * C::kBoxBytes, 16, 1024);
-    pin(s);
+    pin(d);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kQuerySteps; ++step) {
       const std::uint64_t at = (step / 4 * C::kSlabBytes + step % 4 * 32) >> 4;
       if constexpr (C::kQueryInRegisters) {
         if (step == 0)
-          Wgmma<T, kStepKeys>::template rs<true, false>(s, query[step], kd + at);
+          Mma::template rs<true, false>(d, query[step], kd + at);
         else
-          Wgmma<T, kStepKeys>::template rs<false, false>(s, query[step], kd + at);
+          Mma::template rs<false, false>(d, query[step], kd + at);
       } else {
         if (step == 0)
-          Wgmma<T, kStepKeys>::template ss<true>(s, qd + at, kd + at);
+          Mma::template ss<true>(d, qd + at, kd + at);
         else
-          Wgmma<T, kStepKeys>::template ss<false>(s, qd + at, kd + at);
+          Mma::template ss<false>(d, qd + at, kd + at);
       }
     }
     wgmma_commit();
+  }
+  // The scores of the first or the second key tile of the step.
+  template <int kTile>
+  __device__ __forceinline__ float (&tile_scores())[kScores / 2] {
+    return *reinterpret_cast<float(*)[kScores / 2]>(s + kTile * (kScores / 2));
   }
 
   // o += P V, one commit group.
@@ -389,6 +401,20 @@ struct Consumer {
     }
   }
 
+  __device__ __forceinline__ void rescale_scores(const float (&factor)[2]) {
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) s[i] *= factor[i / 2 % 2];
+  }
+  // p of bf16, whose range is that of f32.
+  __device__ __forceinline__ void rescale_probabilities(const float (&factor)[2]) {
+    const std::uint32_t factors[2] = {pack<T>(factor[0], factor[0]), pack<T>(factor[1], factor[1])};
+#pragma unroll
+    for (int step = 0; step < kKeySteps; ++step) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(p[step][i]) : "r"(factors[i % 2]));
+    }
+  }
+
   __device__ __forceinline__ void rescale_output(const float (&factor)[2]) {
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) o[i] *= factor[i / 2 % 2];
@@ -407,28 +433,55 @@ struct Consumer {
     }
   }
 
-  // s <- probabilities. Returns whether o must be multiplied by `factor`.
-  template <class Columns>
-  __device__ __forceinline__ bool take_probabilities(const Columns& takes_part, float (&factor)[2]) {
+  // s <- probabilities and p <- the same as an operand, once the P V of the step before, which reads p, is done. `takes_part`: of
+  // columns.
+  template <bool kPending, class Columns>
+  __device__ __forceinline__ void take_probabilities(const Columns& takes_part, int v_slot) {
+    bool rescale = false;
+    float factor[2];
+    const auto columns = [&] {
+      if constexpr (C::kSafe)
+        return AllColumns{};  // the others' scores are -inf by then
+      else
+        return takes_part;
+    }();
     if constexpr (C::kSafe) {
       float tile[2];
       mask_columns(s, takes_part);
       RowSoftmax::tile_max(s, tile);
-      const bool rescale = softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
-      softmax.template exponentials<C::kTop>(s, args.scale_log2, AllColumns{});
-      return rescale;
-    } else {
-      softmax.template exponentials<C::kTop>(s, args.scale_log2, takes_part);
-      return softmax.follow_sums(s, sum_limit<T>(), factor);
+      rescale = softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
+    }
+    softmax.template exponentials<C::kTop, 0, kEarlyScores>(s, args.scale_log2, columns);
+    if constexpr (kPending && kEarlyScores < kScores) hold_exponentials();
+    if constexpr (kEarlyScores == kScores && !C::kSafe) {
+      rescale = softmax.follow_sums(sum_limit<T>(), factor);
+      if (rescale) rescale_scores(factor);
+    }
+    wgmma_wait<0>();
+    pin(o);
+    pin(s);
+    if constexpr (kPending) release(v_slot);
+    softmax.template exponentials<C::kTop, kEarlyScores, kScores>(s, args.scale_log2, columns);
+    pack_probabilities(s);
+    if constexpr (kEarlyScores < kScores && !C::kSafe) {
+      rescale = softmax.follow_sums(sum_limit<T>(), factor);
+      if (rescale) rescale_probabilities(factor);
+    }
+    if (rescale) rescale_output(factor);
+  }
+  // Keeps ptxas from moving the wait that follows above the exponentials: a store that never happens wants their sums.
+  __device__ __forceinline__ void hold_exponentials() const {
+    if (__builtin_expect(args.Gk < 0, 0)) {
+      asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(0), "f"(softmax.sum[0]), "f"(softmax.sum[1]) : "memory");
     }
   }
   // The same of virtual keys, those in `bits`.
-  __device__ __forceinline__ bool take_virtual(const Item& it, int step, uint4 bits, float (&factor)[2]) {
+  template <bool kPending>
+  __device__ __forceinline__ void take_virtual(const Item& it, int step, uint4 bits, int v_slot) {
     weigh_means(it, step);
     softmax.shift(kMeanLog2, args.raw_per_log2);
-    const bool rescale = take_probabilities(MarkedColumns(bits), factor);
+    take_probabilities<kPending>(MarkedColumns(bits), v_slot);
     softmax.shift(-kMeanLog2, args.raw_per_log2);
-    return rescale;
   }
 
   // ---- skip test ----
@@ -442,32 +495,31 @@ struct Consumer {
       const bool outside = group * 64 + warp() * 16 + lane() / 4 + 8 * r >= it.queries;
       limit[r] = outside ? kInf : fmaf(softmax.top_c(r), args.raw_per_log2, args.skip_below);
     }
+    signs = signs_of(limit);
   }
   // After a step that was kept: its peaks rise rarely.
   __device__ __forceinline__ void raise_limits(const Item& it) {
     if (__any_sync(0xffffffffu, softmax.peak[0] != known[0] || softmax.peak[1] != known[1])) set_limits(it);
   }
 
-  // Whether the whole warpgroup may drop this step. One score that is too large decides against it: a few of them mostly
-  // hold one. A warp that is against it leaves a veto and goes on at once: only warps whose own rows would allow it wait for
-  // the others. All warps meet in take_turn() between two votes, so one veto is enough.
-  __device__ __forceinline__ bool vote_skip() {
-    bool mine = all_below({s[0], s[2]});
-    if (mine) mine = all_scores_below(s, limit);
-    volatile int& veto = shared.veto[group];
-    ++votes;
-    if (mine) {
-      bar_sync(kBarGroup + group, 128);
-      return __all_sync(0xffffffffu, veto != votes);
-    }
-    if (lane() == 0) veto = votes;
+  // A warpgroup drops a step if all of its warps may. One score that is too large decides against it: a few of them mostly hold
+  // one. A warp that is against it leaves a veto and goes on at once: only warps whose own rows would allow it wait for the
+  // others. All warps meet in take_turn() between two votes, so one veto is enough.
+  __device__ __forceinline__ bool warp_may_drop() const {
+    return __all_sync(0xffffffffu, s[0] < limit[0] && s[2] < limit[1]) && __all_sync(0xffffffffu, scores_below(s, limit, signs));
+  }
+  __device__ __forceinline__ void leave_veto() {
+    if (lane() == 0) *const_cast<volatile int*>(&shared.veto[group]) = votes;
     __syncwarp();
     bar_arrive(kBarGroup + group, 128);
-    return false;
   }
-  __device__ __forceinline__ bool all_below(float2 scores) const {
-    return __all_sync(0xffffffffu, scores.x < limit[0] && scores.y < limit[1]);
+  __device__ __forceinline__ bool no_veto() {
+    bar_sync(kBarGroup + group, 128);
+    return __all_sync(0xffffffffu, *const_cast<volatile int*>(&shared.veto[group]) != votes);
   }
+  // The vote after a dropped step, where another drop is likely: all scores are looked at and all warps wait. Without
+  // __all_sync the compiler would not know the answer, and with it the place in the ring, to be uniform.
+  __device__ __forceinline__ bool all_may_drop(bool mine) { return __all_sync(0xffffffffu, bar_all(kBarGroup + group, 128, mine)); }
 
   // One step after the first. kPending: p holds probabilities of the step before, whose P V is to come. A dropped step leaves
   // nothing there: the P V that would follow is not issued (it would add the probabilities of an older step again), and the V
@@ -475,22 +527,36 @@ struct Consumer {
   template <bool kVirtual, bool kPending = true>
   __device__ __forceinline__ void step(const Item& it, int index) {
     constexpr bool kTest = C::kSkip && !kVirtual;  // means are never skipped
+    // The first key tile's scores are tested while the second's are multiplied.
+    constexpr bool kTwoProducts = kTest && !kPending && C::kQueryInRegisters;
+    static_assert(!(kTwoProducts && C::kLayout), "keys that are missing are masked after both products");
     const int k_slot = slot.index;
     wait_slot();
     take_turn();
-    issue_scores(s, k_slot);
+    if constexpr (kTwoProducts) {
+      issue_scores(tile_scores<0>(), k_slot);
+      issue_scores(tile_scores<1>(), k_slot, kTileK);
+    } else {
+      issue_scores(s, k_slot);
+    }
     slot.advance();
     const int v_slot = slot.index;
     wait_slot();
     slot.advance();
+    bool mine = true;  // of the thread: its scores let the step be dropped
     if constexpr (kPending) {
+      if constexpr (C::kSkip) raise_limits(it);
       issue_output(v_slot);
       pass_turn();
-      if constexpr (C::kSkip) raise_limits(it);
       wgmma_wait<1>();
     } else {
       pass_turn();
       release(v_slot);
+      if constexpr (kTwoProducts) {
+        wgmma_wait<1>();
+        pin(tile_scores<0>());
+        mine = scores_below(tile_scores<0>(), limit, signs);
+      }
       wgmma_wait<0>();
     }
     pin(s);
@@ -500,31 +566,30 @@ struct Consumer {
     if constexpr (C::kLayout && !kVirtual) valid = shared.valid[k_slot];
     release(k_slot);
     if constexpr (C::kLayout && !kVirtual) mask_missing(s, valid);
-    if constexpr (kTest) {
-      pending = !vote_skip();
-      if (!pending) {
+    if constexpr (kTest && kPending) {
+      ++votes;
+      if (!warp_may_drop()) {
+        leave_veto();
+      } else if (no_veto()) {
         ++dropped;
-        if constexpr (kPending) {
-          wgmma_wait<0>();
-          pin(o);
-          release(v_slot);
-        }
+        pending = false;
+        wgmma_wait<0>();
+        pin(o);
+        release(v_slot);
+        return;
+      }
+    } else if constexpr (kTest) {
+      mine &= kTwoProducts ? scores_below(tile_scores<1>(), limit, signs) : scores_below(s, limit, signs);
+      if (all_may_drop(mine)) {
+        ++dropped;
         return;
       }
     }
-    bool rescale = false;
-    float factor[2];
     if constexpr (kVirtual)
-      rescale = take_virtual(it, index, bits, factor);
+      take_virtual<kPending>(it, index, bits, v_slot);
     else
-      rescale = take_probabilities(AllColumns{}, factor);
-    wgmma_wait<0>();
-    pin(o);
-    pin(s);
-    if constexpr (kPending) release(v_slot);
-    if (rescale) rescale_output(factor);
-    pack_probabilities(s);
-    if constexpr (C::kSkip) pending = true;
+      take_probabilities<kPending>(AllColumns{}, v_slot);
+    if constexpr (!kPending) pending = true;
   }
 
   __device__ __forceinline__ void row(const Item& it) {
@@ -549,7 +614,7 @@ struct Consumer {
     RowSoftmax::tile_max(s, tile);
     softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
     if constexpr (!C::kSafe) softmax.require_reference();
-    softmax.template exponentials<C::kTop>(s, args.scale_log2, AllColumns{});
+    softmax.template exponentials<C::kTop, 0, kScores>(s, args.scale_log2, AllColumns{});
     if (virtual_keys) softmax.shift(-kMeanLog2, args.raw_per_log2);
     pack_probabilities(s);
     if constexpr (C::kSkip) {

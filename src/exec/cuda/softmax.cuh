@@ -102,9 +102,9 @@ struct RowSoftmax {
     return true;
   }
 
-  // s: the tile's exponentials, already in the sums; rescaled too. `factor` is a power of 2: nothing is rounded.
-  template <int kN>
-  __device__ __forceinline__ bool follow_sums(float (&s)[kN], float limit, float (&factor)[2]) {
+  // After a tile's exponentials are in the sums. Returns whether sums were rescaled: probabilities and O must then be multiplied by
+  // `factor`, a power of 2, so that nothing is rounded.
+  __device__ __forceinline__ bool follow_sums(float limit, float (&factor)[2]) {
     if (!__any_sync(0xffffffffu, sum[0] > limit || sum[1] > limit)) return false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -116,8 +116,6 @@ struct RowSoftmax {
       sum[r] *= factor[r];
       peak[r] *= factor[r];
     }
-#pragma unroll
-    for (int i = 0; i < kN; ++i) s[i] *= factor[i / 2 % 2];
     return true;
   }
   // Without a finite score in the first tile there is no reference for follow_sums() to start from.
@@ -134,10 +132,10 @@ struct RowSoftmax {
 
   // s <- exp2(c * s - reference_c), 0 in columns that take no part, and its sums; with kPeak, its peaks. To set probabilities to 0
   // costs less than to set scores to -inf: these instructions fit between the exponentials.
-  template <bool kPeak, int kN, class Columns>
+  template <bool kPeak, int kBegin, int kEnd, int kN, class Columns>
   __device__ __forceinline__ void exponentials(float (&s)[kN], float c, const Columns& takes_part) {
 #pragma unroll
-    for (int i = 0; i < kN; i += 4) {
+    for (int i = kBegin; i < kEnd; i += 4) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const float x = ex2(fmaf(s[i + j], c, -reference_c[j / 2]));
@@ -182,20 +180,27 @@ __device__ __forceinline__ void tile_max_by(const Larger& larger, const float (&
   for (int r = 0; r < 2; ++r) tile[r] = larger(part[r], part[r], part[r + 2]);
 }
 
-// Whether all scores of the warp's rows are below their rows' limits. A NaN is not: those of wgmma are positive numbers' bits.
+// What all limits of a warp's rows have in common.
+enum class Signs { mixed, nonnegative, negative };
+__device__ __forceinline__ Signs signs_of(const float (&limit)[2]) {
+  if (__all_sync(0xffffffffu, limit[0] >= 0.f && limit[1] >= 0.f)) return Signs::nonnegative;
+  return __all_sync(0xffffffffu, limit[0] < 0.f && limit[1] < 0.f) ? Signs::negative : Signs::mixed;
+}
+
+// Whether all scores of this thread are below their rows' limits. A NaN is not: those of wgmma are positive numbers' bits.
 template <int kN>
-__device__ __forceinline__ bool all_scores_below(const float (&s)[kN], const float (&limit)[2]) {
+__device__ __forceinline__ bool scores_below(const float (&s)[kN], const float (&limit)[2], Signs signs) {
   float tile[2];
   // A limit of one sign asks only for the largest score of that sign: half the instructions of RowSoftmax::tile_max(), if all
   // rows of the warp are alike.
-  if (__all_sync(0xffffffffu, limit[0] >= 0.f && limit[1] >= 0.f)) {
+  if (signs == Signs::nonnegative) {
     tile_max_by([](float a, float b, float c) { return max_nonnegative(a, b, c); }, s, tile);
-  } else if (__all_sync(0xffffffffu, limit[0] < 0.f && limit[1] < 0.f)) {
+  } else if (signs == Signs::negative) {
     tile_max_by([](float a, float b, float c) { return max_negative(a, b, c); }, s, tile);
   } else {
     RowSoftmax::tile_max(s, tile);
   }
-  return __all_sync(0xffffffffu, tile[0] < limit[0] && tile[1] < limit[1]);
+  return tile[0] < limit[0] && tile[1] < limit[1];
 }
 
 // Of two tiles of kTileK columns, those from `valid` on take no part. Lane t of a quad holds columns 8 * i + 2 * t + {0, 1}.
