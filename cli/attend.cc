@@ -188,9 +188,7 @@ std::string result_json(const AttendFlags& flags, const AttentionConfig& config,
 
 void save_plan(const std::string& path, const AttentionConfig& config, const AttentionInputs& call) {
   Workspace ws;
-  const std::optional<TilePlan> plan = report::plan_of(call, config, ws);
-  if (!plan) throw Error("attend", std::string("save-plan: ") + config.method_name() + " has no plan of its own to save");
-  plan->save(path);
+  report::plan_of(call, config, ws).value().save(path);
 }
 
 void attend_command(const AttendFlags& flags) {
@@ -205,6 +203,9 @@ void attend_command(const AttendFlags& flags) {
     config.validate();
   }
   report::check_single_call(config);
+  if (!flags.save_plan.empty() && !report::makes_plan(config)) {
+    throw Error("attend", std::string("save-plan: ") + config.method_name() + " has no plan of its own to save");
+  }
   report::CallOptions options;
   options.gpu = gpu_of(flags.device);
   if (options.gpu) report::check_gpu(*options.gpu);  // before anything slow

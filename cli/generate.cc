@@ -11,6 +11,7 @@
 #include "cli/terminal.h"
 #include "core/partial_file.h"
 #include "core/safetensors.h"
+#include "core/text.h"
 #include "media/png.h"
 #include "media/sheet.h"
 #include "media/video.h"
@@ -37,16 +38,17 @@ Examples:
 const char* solver_name(Solver solver) { return solver == Solver::unipc ? "unipc" : "euler"; }
 
 std::string schedule_line(const Estimate& estimate, const GenerateOptions& options) {
-  std::string line = format("%d steps, %s, sigma mode %s, shift %g", options.steps, solver_name(estimate.solver),
-                            options.sigma_mode == SigmaMode::wan ? "wan" : "diffusers", estimate.flow_shift);
+  std::string line =
+      counted(options.steps, "step") + format(", %s, sigma mode %s, shift %g", solver_name(estimate.solver),
+                                              options.sigma_mode == SigmaMode::wan ? "wan" : "diffusers", estimate.flow_shift);
   if (!estimate.timesteps.empty()) line += format(", timesteps %.1f to %.1f", estimate.timesteps.front(), estimate.timesteps.back());
   return line;
 }
 
 std::string expert_line(const Estimate& estimate, int steps) {
   if (!estimate.boundary_ratio) return "one";
-  return format("%d high-noise steps, then %d low-noise steps (boundary %g)", estimate.high_noise_steps, steps - estimate.high_noise_steps,
-                *estimate.boundary_ratio);
+  return counted(estimate.high_noise_steps, "high-noise step") + ", then " + counted(steps - estimate.high_noise_steps, "low-noise step") +
+         format(" (boundary %g)", *estimate.boundary_ratio);
 }
 
 void print_field(const char* name, const std::string& value) { std::printf("%-11s %s\n", name, value.c_str()); }
@@ -54,19 +56,17 @@ void print_field(const char* name, const std::string& value) { std::printf("%-11
 std::string reason_tally(const SessionTotals& totals) {
   std::string text;
   for (std::size_t i = 0; i < totals.by_reason.size(); ++i) {
-    const auto count = static_cast<long long>(totals.by_reason[i]);
+    const std::int64_t count = totals.by_reason[i];
     if (count == 0) continue;
-    text += text.empty() ? "" : ", ";
-    text += i == 0 ? format("%lld calls sparse", count)
-                   : format("%lld calls dense (%s)", count, dense_reason_name(static_cast<DenseReason>(i)));
+    text += (text.empty() ? "" : ", ") + counted(count, "call");
+    text += i == 0 ? " sparse" : std::string(" dense (") + dense_reason_name(static_cast<DenseReason>(i)) + ")";
   }
   return text;
 }
 
 // "2 of 26 forwards reused; computed: 18 changed, 2 first_step" of one expert.
 std::string cache_tally(const CacheCounts& counts) {
-  std::string text =
-      format("%lld of %lld forwards reused", static_cast<long long>(counts.reused()), static_cast<long long>(counts.forwards()));
+  std::string text = std::to_string(counts.reused()) + " of " + counted(counts.forwards(), "forward") + " reused";
   const char* separator = "; computed: ";
   for (int i = 1; i < kNumCacheReasons; ++i) {
     const auto count = static_cast<long long>(counts.by_reason[static_cast<std::size_t>(i)]);
@@ -138,9 +138,9 @@ class Generation {
 
   void dry_run() {
     print_field("model", flags_.model);
-    print_field("clip", format("%lldx%lld, %lld frames at %d fps, %lld tokens", static_cast<long long>(estimate_.width),
-                               static_cast<long long>(estimate_.height), static_cast<long long>(estimate_.frames), flags_.fps,
-                               static_cast<long long>(estimate_.tokens)));
+    print_field("clip",
+                format("%lldx%lld, %s at %d fps, %s", static_cast<long long>(estimate_.width), static_cast<long long>(estimate_.height),
+                       counted(estimate_.frames, "frame").c_str(), flags_.fps, counted(estimate_.tokens, "token").c_str()));
     print_noise();
     print_field("schedule", schedule_line(estimate_, options_));
     print_field("experts", expert_line(estimate_, options_.steps));
@@ -159,11 +159,12 @@ class Generation {
                 dense ? "1 (dense)" : format("depends on content, at most 1; %.3f in the measurement below", forecast.probe_density));
     print_field("time",
                 "about " + format_duration(forecast.seconds) + " for each run" + (options_.cache.on() ? ", without the cache" : ""));
-    print_field("", format("from one measured step at %lldx%lld, %lld frames: %s, %s per second",
-                           static_cast<long long>(forecast.probe_width), static_cast<long long>(forecast.probe_height),
-                           static_cast<long long>(forecast.probe_frames), format_duration(forecast.probe_seconds).c_str(),
+    print_field("", format("from one measured step at %lldx%lld, %s: %s, %s per second", static_cast<long long>(forecast.probe_width),
+                           static_cast<long long>(forecast.probe_height), counted(forecast.probe_frames, "frame").c_str(),
+                           format_duration(forecast.probe_seconds).c_str(),
                            format_flops(forecast.probe_flops / std::max(forecast.probe_seconds, 1e-9)).c_str()));
-    if (settings_.size() > 1) print_field("", format("--compare adds %d settings to it", static_cast<int>(settings_.size()) - 1));
+    if (settings_.size() > 1)
+      print_field("", "--compare adds " + counted(static_cast<std::int64_t>(settings_.size()) - 1, "setting") + " to it");
   }
 
   void generate() {

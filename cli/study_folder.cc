@@ -9,6 +9,7 @@
 #include "cli/load_engine.h"
 #include "core/json.h"
 #include "core/partial_file.h"
+#include "core/text.h"
 #include "report/markdown.h"
 #include "winnow/error.h"
 
@@ -91,7 +92,7 @@ void StudyFolder::take_over(const std::function<int(const std::string& text, con
   for (const char* name : {kUnfinished, kReport}) {
     if (!fs::exists(path(name))) continue;
     const int taken = take(read_text_file(path(name), operation_), path(name));
-    std::fprintf(stderr, "winnow: note: %d videos taken over from %s\n", taken, path(name).c_str());
+    std::fprintf(stderr, "winnow: note: %s taken over from %s\n", counted(taken, "video").c_str(), path(name).c_str());
     if (taken > 0) return;
   }
 }

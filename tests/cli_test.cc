@@ -447,6 +447,15 @@ TEST_F(CliRun, DryRunWritesNothing) {
   EXPECT_THAT(listing(), IsEmpty());
 }
 
+TEST_F(CliRun, OneIsNotMany) {
+  const tests::Finished run = winnow({"generate", "--model",   kModel,     "-p",          kPrompt[1], "-W",       "48",
+                                      "-H",       "48",        "--frames", "1",           "--steps",  "1",        "--guidance-scale",
+                                      "1",        "--compare", "dense",    "--attention", "sol",      "--dry-run"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr(" 1 frame at"), HasSubstr("1 step, "), HasSubstr("1 high-noise step, then 0 low-noise steps"),
+                             HasSubstr("--compare adds 1 setting to it")));
+}
+
 TEST_F(CliRun, DryRunLooksAtTheNoise) {
   EXPECT_THAT(winnow(small(with_prompt({"--dry-run", "-s", "7"}))).out, HasSubstr("\nseed        7\n"));
   expect_refused(winnow(small(with_prompt({"--dry-run", "--latents", path("none")}))), 1, "none");
@@ -639,6 +648,13 @@ TEST_F(CliAttendSmall, SavesThePlanThatItMeasured) {
       winnow({"attend", "--qkv", file, "--method", "dense", "--repeat", "1", "--save-plan", path("d.safetensors")});
   EXPECT_EQ(none.code, 1);
   EXPECT_FALSE(fs::exists(path("d.safetensors")));
+}
+
+TEST_F(CliAttendSmall, NoPlanToSaveIsFoundOutFirst) {
+  for (const char* method : {"dense", "skip_softmax"}) {
+    expect_refused(winnow({"attend", "--qkv", path("none"), "--method", method, "--save-plan", path("p")}), 1,
+                   std::string("save-plan: ") + method + " has no plan of its own to save");
+  }
 }
 
 TEST_F(CliAttendSmall, NoFileIsWrittenTwiceOrOverTheInput) {

@@ -204,8 +204,10 @@ double density_of(const AttentionInputs& call, const AttentionConfig& config, Wo
   return AttentionSession(always_sparse(config)).attend(context, call.q, call.k, call.v, out, ws).density;
 }
 
+bool makes_plan(const AttentionConfig& config) { return selects_tiles(config.method); }
+
 std::optional<TilePlan> plan_of(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws, SelectReport* report) {
-  if (!selects_tiles(config.method)) return {};
+  if (!makes_plan(config)) return {};
   StepContext context;  // gates are ignored
   context.grid = call.context.grid;
   PlanSpec spec = plan_spec(config, context, call.q, call.k);

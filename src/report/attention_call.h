@@ -75,7 +75,9 @@ void check_gpu(int gpu);
 // The share of the call that the setting computes. Throws Error as measure_call().
 double density_of(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws);
 
-// The plan that the setting makes for these inputs; unset for dense and skip_softmax. Memory belongs to the plan or to `ws`.
+// Whether the setting makes a plan of its own: dense and skip_softmax do not.
+bool makes_plan(const AttentionConfig& config);
+// The plan that the setting makes for these inputs, if it makes one. Memory belongs to the plan or to `ws`.
 std::optional<TilePlan> plan_of(const AttentionInputs& call, const AttentionConfig& config, Workspace& ws, SelectReport* report = nullptr);
 
 }  // namespace winnow::report

@@ -7,6 +7,7 @@
 
 #include "core/json.h"
 #include "core/label.h"
+#include "core/text.h"
 #include "report/setting_check.h"
 #include "winnow/error.h"
 
@@ -78,6 +79,13 @@ MethodEntry method(const Json& object, const std::string& where) {
   return entry;
 }
 
+// A setting measured twice would be two rows of one name.
+void check_differ(std::vector<double> densities, const std::string& where) {
+  std::sort(densities.begin(), densities.end());
+  const auto twice = std::adjacent_find(densities.begin(), densities.end());
+  if (twice != densities.end()) throw Error(kOperation, where + ": expected different ones, got " + short_number(*twice) + " twice");
+}
+
 }  // namespace
 
 AttentionConfig MethodEntry::at(double position) const {
@@ -105,6 +113,8 @@ MethodList read_method_list(const std::string& path) {
 }
 
 void check_methods(const MethodList& list) {
+  check_differ(list.densities, "densities");
+  check_differ(list.video_densities, "video_densities");
   std::map<std::string, std::string> labels;  // of settings
   for (const MethodEntry& entry : list.methods) {
     const auto check = [&](const std::string& what, const std::string& value) {
@@ -112,6 +122,8 @@ void check_methods(const MethodList& list) {
       if (!is_new) throw Error(kOperation, "methods: " + found->second + " and " + entry.label + " have the same " + what + " " + value);
     };
     check_label(entry.label, "methods", kOperation);
+    check_differ(entry.densities.value_or(std::vector<double>{}), entry.label + ": densities");
+    check_differ(entry.video_densities.value_or(std::vector<double>{}), entry.label + ": video_densities");
     check("label", entry.label);
     const AttentionConfig sparse = with_label(kOperation, "methods: " + entry.label, [&] {
       entry.at(1.0);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/text.h"
 #include "report/markdown.h"
 #include "report/study_text.h"
 
@@ -235,7 +236,7 @@ std::vector<media::PlotPanel> plot_panels(const Study& study) {
   std::vector<media::PlotPanel> panels;
   if (const std::vector<CaptureSummary> captures = summarise_captures(study); !captures.empty()) {
     media::PlotPanel panel;
-    panel.title = "One attention call, mean over " + std::to_string(captures.front().captures) + " captures";
+    panel.title = "One attention call, mean over " + counted(captures.front().captures, "capture");
     panel.x_label = "density: share of query-key pairs that are computed";
     panel.y_label = "rel-L2 error of the output";
     panel.series = plot_series<CaptureSummary>(study, captures, [](const CaptureSummary& s) {
@@ -250,7 +251,7 @@ std::vector<media::PlotPanel> plot_panels(const Study& study) {
   }
   if (const std::vector<VideoSummary> videos = summarise_videos(study); !videos.empty()) {
     media::PlotPanel panel;
-    panel.title = "Whole videos, mean over " + std::to_string(videos.back().prompts) + " prompts";
+    panel.title = "Whole videos, mean over " + counted(videos.back().prompts, "prompt");
     panel.x_label = "speed-up of self-attention, planning included";
     panel.y_label = "PSNR against dense, dB";
     panel.series = plot_series<VideoSummary>(study, videos, [](const VideoSummary& s) {

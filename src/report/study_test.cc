@@ -74,6 +74,10 @@ TEST_F(MethodLists, RefusesWhatIsWrong) {
               HasSubstr("numbers above 0"));
   EXPECT_THAT(refusal(R"({"methods":[{"attention":{"method":"dense"}},{"attention":{"method":"dense"}}]})"), HasSubstr("the same label"));
   EXPECT_THAT(refusal(R"({"methods":[{"label":"floor","attention":{"method":"sol"}}]})"), HasSubstr("expected another name"));
+  EXPECT_THAT(refusal(R"({"densities":[0.5,0.25,0.5],"methods":[{"attention":{"method":"sol"}}]})"),
+              HasSubstr("densities: expected different ones, got 0.5 twice"));
+  EXPECT_THAT(refusal(R"({"methods":[{"attention":{"method":"sol"},"video_densities":[0.5,0.5]}]})"),
+              HasSubstr("sol: video_densities: expected different ones"));
   for (const char* label : {R"()", R"(  )", R"(a\nb)", R"(a\tb)"}) {
     EXPECT_THAT(refusal(R"({"methods":[{"label":")" + std::string(label) + R"(","attention":{"method":"sol"}}]})"),
                 HasSubstr("methods: label: expected some text on one line, got \"" + std::string(label) + "\""));
