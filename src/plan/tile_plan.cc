@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/text.h"
 #include "plan/storage.h"
 #include "winnow/error.h"
 #include "winnow/plan.h"
@@ -312,7 +313,7 @@ std::string TilePlan::describe() const {
   const PlanGeometry& g = geometry_;
   std::string text = "B=" + std::to_string(g.B) + " H=" + std::to_string(g.H) + " Sq=" + std::to_string(g.Sq) +
                      " Sk=" + std::to_string(g.Sk) + " tiles " + std::to_string(g.tile_q) + "x" + std::to_string(g.tile_k) + " density " +
-                     std::to_string(density()) + (skipped_ == Skipped::mean ? " skipped=mean" : " skipped=drop");
+                     short_number(static_cast<float>(density())) + (skipped_ == Skipped::mean ? " skipped=mean" : " skipped=drop");
   if (reason_ != DenseReason::none) text += std::string(" dense because of ") + dense_reason_name(reason_);
   return text;
 }

@@ -160,6 +160,11 @@ TEST(TilePlan, InvalidListsAreRefused) {
   EXPECT_THROW(TilePlan::dense(bad, DenseReason::none), Error);
 }
 
+TEST(TilePlan, DescribesSmallDensities) {
+  const TilePlan plan = PlanBuilder::from_rows({.B = 1, .H = 1, .Sq = 1, .Sk = 64 << 21}, Skipped::drop, {{0}});
+  EXPECT_THAT(plan.describe(), testing::HasSubstr("density 4.7683716e-07 "));  // 2^-21
+}
+
 TEST(TilePlan, BuilderHasNoOtherRows) {
   PlanBuilder builder({.B = 1, .H = 2, .Sq = 300, .Sk = 300}, Skipped::drop);
   builder.counts(Tier::refine)[0] = 1;
