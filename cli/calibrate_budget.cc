@@ -124,12 +124,12 @@ void add_calibrate_budget(CLI::App& calibrate, Action& action) {
   add_clip_flags(*command, flags->run);
   add_sampling_flags(*command, flags->run, "--steps,--num-steps");
   CLI::Option* model = add_model_flag(*command, flags->run);
-  need(*command, model, {"Prompt", "Clip", "Sampling"});
-  command->get_option("--step-stride")->needs(model);
   command->add_option("--captures", flags->captures, "Folder with captures (winnow capture), instead of --model")
       ->type_name("DIR")
       ->group("Model");
   add_machine_flags(*command, flags->run);
+  need(*command, model, {"Prompt", "Clip", "Sampling"});
+  for (const char* name : {"--step-stride", "--dtype"}) command->get_option(name)->needs(model);
   command->footer(kFooter);
   command->callback([flags, &action] { action = [flags] { calibrate_budget(*flags); }; });
 }

@@ -120,6 +120,7 @@ TEST_F(CliCalibrateBudget, BadInput) {
   expect_refused(winnow({"calibrate", "budget", "-o", path("b.json")}), 2, "--captures");
   expect_refused(winnow({"calibrate", "budget", "-p", "x", "-o", path("b.json")}), 2, "--prompt requires --model");
   expect_refused(winnow({"calibrate", "budget", "--captures", "c", "--frames", "9", "-o", path("b.json")}), 2, "--frames requires --model");
+  expect_refused(winnow({"calibrate", "budget", "--captures", "c", "--dtype", "f32", "-o", path("b.json")}), 2, "--dtype requires --model");
   expect_refused(calibrate({"-p", "x", "-o", path("no/such/folder/b.json")}), 1, "no/such/folder");
   expect_refused(calibrate({"-p", "x", "-o", path("b.json"), "--error", "2"}), 2, "--error");
   expect_refused(calibrate({"-p", "x", "-o", path("b.json"), "--error", "nan"}), 2, "expected a number from 1e-06 to 1, got nan");
