@@ -300,7 +300,8 @@ struct Consumer {
   static constexpr int kKeySteps = kStepKeys / 16;  // k16 steps of P V
   // Exponentials before the wait for the P V of the step before. It ends when some 24 of them are done, and the rest hides the
   // packing of probabilities: 170 to 440 cycles of a warpgroup's 2450 per step otherwise. 24, 32, 40 and 48 differ by 1 %.
-  // f16 is packed after its sums are known, as its probabilities can be infinite before; layouts have no registers for it.
+  // f16 is packed after its sums are known, as its probabilities can be infinite before; layouts have no registers for it; steps
+  // of means got 1.1 to 2 times as dear.
   static constexpr int kEarlyScores = std::is_same_v<T, __half> || C::kLayout ? kScores : kScores * 5 / 8;
 
   const KernelArgs& args;
@@ -434,8 +435,8 @@ struct Consumer {
   }
 
   // s <- probabilities and p <- the same as an operand, once the P V of the step before, which reads p, is done. `takes_part`: of
-  // columns.
-  template <bool kPending, class Columns>
+  // columns; kEarly: scores before the wait for that.
+  template <bool kPending, int kEarly, class Columns>
   __device__ __forceinline__ void take_probabilities(const Columns& takes_part, int v_slot) {
     bool rescale = false;
     float factor[2];
@@ -451,9 +452,9 @@ struct Consumer {
       RowSoftmax::tile_max(s, tile);
       rescale = softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
     }
-    softmax.template exponentials<C::kTop, 0, kEarlyScores>(s, args.scale_log2, columns);
-    if constexpr (kPending && kEarlyScores < kScores) hold_exponentials();
-    if constexpr (kEarlyScores == kScores && !C::kSafe) {
+    softmax.template exponentials<C::kTop, 0, kEarly>(s, args.scale_log2, columns);
+    if constexpr (kPending && kEarly < kScores) hold_exponentials();
+    if constexpr (kEarly == kScores && !C::kSafe) {
       rescale = softmax.follow_sums(sum_limit<T>(), factor);
       if (rescale) rescale_scores(factor);
     }
@@ -461,9 +462,9 @@ struct Consumer {
     pin(o);
     pin(s);
     if constexpr (kPending) release(v_slot);
-    softmax.template exponentials<C::kTop, kEarlyScores, kScores>(s, args.scale_log2, columns);
+    softmax.template exponentials<C::kTop, kEarly, kScores>(s, args.scale_log2, columns);
     pack_probabilities(s);
-    if constexpr (kEarlyScores < kScores && !C::kSafe) {
+    if constexpr (kEarly < kScores && !C::kSafe) {
       rescale = softmax.follow_sums(sum_limit<T>(), factor);
       if (rescale) rescale_probabilities(factor);
     }
@@ -480,7 +481,7 @@ struct Consumer {
   __device__ __forceinline__ void take_virtual(const Item& it, int step, uint4 bits, int v_slot) {
     weigh_means(it, step);
     softmax.shift(kMeanLog2, args.raw_per_log2);
-    take_probabilities<kPending>(MarkedColumns(bits), v_slot);
+    take_probabilities<kPending, kScores>(MarkedColumns(bits), v_slot);
     softmax.shift(-kMeanLog2, args.raw_per_log2);
   }
 
@@ -588,7 +589,7 @@ struct Consumer {
     if constexpr (kVirtual)
       take_virtual<kPending>(it, index, bits, v_slot);
     else
-      take_probabilities<kPending>(AllColumns{}, v_slot);
+      take_probabilities<kPending, kEarlyScores>(AllColumns{}, v_slot);
     if constexpr (!kPending) pending = true;
   }
 
