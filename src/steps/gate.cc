@@ -1,7 +1,10 @@
 #include "steps/gate.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 #include "core/text.h"
 #include "winnow/error.h"
@@ -35,12 +38,16 @@ template <class T>
 void check_value(const std::string& key, const std::optional<T>& value) {  // of an override
   if (value) check_value(key, *value);
 }
-template <class Overrides>
-requires requires(const Overrides& o) {
-  Overrides::options(o, [](const char*, const auto&) {});
-}
-void check_value(const std::string& key, const Overrides& overrides) {
-  Overrides::options(overrides, [&](const char* name, const auto& value) { check_value(key + "." + name, value); });
+
+// Calls visit(key, value) for every option, of overrides with their place in front: "experts.high.min_seq_len".
+template <class Options, class Visit>
+void for_each_option(const Options& options, const Visit& visit, const std::string& place = "") {
+  Options::options(options, [&]<class Value>(const char* key, const Value& value) {
+    if constexpr (requires { Value::options(value, [](const char*, const auto&) {}); })
+      for_each_option(value, visit, place + key + ".");
+    else
+      visit(place + key, value);
+  });
 }
 
 // A key's value for this call.
@@ -56,7 +63,7 @@ const T& value_of(const GateOptions& options, const StepContext& context, T Gate
 }  // namespace
 
 void GateOptions::validate() const {
-  options(*this, [](const char* key, const auto& value) { check_value(key, value); });
+  for_each_option(*this, [](const std::string& key, const auto& value) { check_value(key, value); });
 }
 
 void check_fits_model(const GateOptions& options, int num_layers, int num_experts) {
@@ -66,14 +73,10 @@ void check_fits_model(const GateOptions& options, int num_layers, int num_expert
       if (layer >= num_layers) refuse("config", key, "layers from 0 to " + std::to_string(num_layers - 1), std::to_string(layer));
     }
   };
-  const auto check_override = [&](const std::string& place, const GateOverride& own) {
-    if (own.dense_layers) check_layers(place + ".dense_layers", *own.dense_layers);
-  };
-  check_layers("dense_layers", options.dense_layers);
-  check_override("experts.high", options.experts.high);
-  check_override("experts.low", options.experts.low);
-  check_override("branches.conditional", options.branches.conditional);
-  check_override("branches.unconditional", options.branches.unconditional);
+  for_each_option(options, [&]<class Value>(const std::string& key, const Value& value) {
+    if constexpr (std::is_same_v<Value, std::vector<int>>) check_layers(key, value);
+    if constexpr (std::is_same_v<Value, std::optional<std::vector<int>>>) check_layers(key, value.value_or(std::vector<int>{}));
+  });
 }
 
 void validate(const StepContext& context) {  // for every call, so that nothing is allocated unless it is refused
