@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "calib/skip_softmax.h"
+#include "core/finite.h"
 #include "core/label.h"
 #include "core/numeric.h"
 #include "select/tile_mass.h"
@@ -109,8 +110,7 @@ class HeadMeter {
     options.stats = {lse, inv_l};
     attend(plan, call_.q, call_.k, call_.k, trial_, options_, ws_);
     executor_ = attend(plan, call_.q, call_.k, call_.v, dense_, options, ws_).executor;
-    const float* values = dense_.as<float>();
-    if (!std::all_of(values, values + dense_.numel(), [](float x) { return std::isfinite(x); })) {
+    if (!all_finite(dense_)) {
       throw Error("budget", "q, k, v: expected finite attention, got NaN or infinite values");
     }
     std::vector<double> mean(out.size());

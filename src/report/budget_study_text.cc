@@ -1,11 +1,11 @@
 // A budget study as JSON, as Markdown and as panels of the plot.
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "device/cpu/features.h"
 #include "report/budget_study.h"
+#include "report/json_number.h"
 #include "report/machine.h"
 #include "report/markdown.h"
 #include "winnow/threads.h"
@@ -16,10 +16,6 @@ namespace winnow::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-void put(Json& json, const char* key, std::optional<double> value) {
-  if (value && std::isfinite(*value)) json[key] = *value;
-}
 
 // Mean over heads of value(point), per layer and step.
 template <class Value>

@@ -1,11 +1,11 @@
 // A cache study as JSON and back, as Markdown and as panels of the plot.
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "core/json.h"
 #include "device/cpu/features.h"
 #include "report/cache_study.h"
+#include "report/json_number.h"
 #include "report/machine.h"
 #include "report/markdown.h"
 #include "winnow/error.h"
@@ -17,10 +17,6 @@ namespace winnow::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-void put(Json& json, const char* key, std::optional<double> value) {
-  if (value && std::isfinite(*value)) json[key] = *value;
-}
 
 const char* guidance_name(bool guidance) { return guidance ? "on" : "off"; }
 

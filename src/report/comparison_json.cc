@@ -1,11 +1,11 @@
 // The comparison as JSON.
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "device/cpu/features.h"
 #include "report/comparison.h"
+#include "report/json_number.h"
 #include "report/machine.h"
 #include "winnow/threads.h"
 #include "winnow/version.h"
@@ -15,11 +15,6 @@ namespace winnow::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// JSON has no infinity or NaN, and this report no nulls: what is not finite is left out.
-void put(Json& json, const char* key, double value) {
-  if (std::isfinite(value)) json[key] = value;
-}
 
 const char* precision_name(Precision precision) { return precision == Precision::bf16 ? "bf16" : "f32"; }
 

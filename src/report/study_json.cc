@@ -1,6 +1,5 @@
 // A study as JSON and CSV, and back.
 #include <array>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -9,6 +8,7 @@
 #include "core/fingerprint.h"
 #include "core/json.h"
 #include "device/cpu/features.h"
+#include "report/json_number.h"
 #include "report/machine.h"
 #include "report/study_text.h"
 #include "winnow/error.h"
@@ -20,11 +20,6 @@ namespace winnow::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// JSON has no infinity or NaN, and this report no nulls: what is not finite is left out.
-void put(Json& json, const char* key, std::optional<double> value) {
-  if (value && std::isfinite(*value)) json[key] = *value;
-}
 
 void put_setting(Json& json, const StudySetting& setting) {
   json["label"] = setting.label;
