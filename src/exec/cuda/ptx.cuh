@@ -54,6 +54,16 @@ __device__ __forceinline__ void mbarrier_wait(std::uint64_t* barrier, std::uint3
       : "memory");
 }
 
+// Whether it has.
+__device__ __forceinline__ bool mbarrier_test(std::uint64_t* barrier, std::uint32_t parity) {
+  std::uint32_t done;
+  asm volatile("{\n .reg .pred p;\n mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}\n"
+               : "=r"(done)
+               : "r"(smem_address(barrier)), "r"(parity)
+               : "memory");
+  return done != 0;
+}
+
 // Arrives on the same variable in a CTA of the cluster. Orders no memory by itself: with .release.cluster it would be preceded
 // by a fence of the whole device, which made a kernel that gives back tiles this way a third slower. A tile's readers have
 // waited for their wgmmas, and nothing was written.

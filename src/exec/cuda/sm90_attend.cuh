@@ -299,10 +299,12 @@ struct Consumer {
   static constexpr int kQuerySteps = C::kD / 16;    // k16 steps of Q K^T
   static constexpr int kKeySteps = kStepKeys / 16;  // k16 steps of P V
   // Exponentials before the wait for the P V of the step before. It ends when some 24 of them are done, and the rest hides the
-  // packing of probabilities: 170 to 440 cycles of a warpgroup's 2450 per step otherwise. 24, 32, 40 and 48 differ by 1 %.
-  // f16 is packed after its sums are known, as its probabilities can be infinite before; layouts have no registers for it; steps
-  // of means got 1.1 to 2 times as dear.
-  static constexpr int kEarlyScores = std::is_same_v<T, __half> || C::kLayout ? kScores : kScores * 5 / 8;
+  // packing of probabilities: 170 to 440 cycles of a warpgroup's 2450 per step otherwise. 24, 32, 40 and 48 differ by 1 %; in a
+  // step of means 40 and 56 are 2 to 20 % slower than 48.
+  // f16 is packed after its sums are known, as its probabilities can be infinite before; layouts have no registers for it.
+  static constexpr bool kNarrow = std::is_same_v<T, __half>;  // a type whose range is not that of f32
+  static constexpr int kEarlyScores = kNarrow || C::kLayout ? kScores : kScores * 5 / 8;
+  static constexpr int kEarlyVirtual = kNarrow || C::kLayout ? kScores : kScores * 3 / 4;
 
   const KernelArgs& args;
   Shared<C>& shared;
@@ -310,6 +312,7 @@ struct Consumer {
   Cursor<C::kSlots> slot;
   Cursor<C::kQueryBuffers> buffer;
   int stored = -1;              // query buffer that an output is being copied from
+  bool arrived = false;         // the K of the next step has been seen in its slot
   bool pending = true;          // p holds probabilities whose P V is to come
   int votes = 0, dropped = 0;   // skip test: votes so far, steps of this row that were dropped
   int tested = 0, skipped = 0;  // of all rows
@@ -351,11 +354,17 @@ struct Consumer {
     }
   }
 
+  // Of the operand in a slot of the ring, from a byte of it on. What does not depend on the slot is computed ahead, so that few
+  // instructions come between a warpgroup's turn and its first product.
+  __device__ __forceinline__ std::uint64_t slot_descriptor(int lead, int index, int first_byte = 0) const {
+    return matrix_descriptor(smem_address(shared.ring[0]) + first_byte, lead, 1024) +
+           static_cast<std::uint32_t>(index) * (C::kOperandBytes >> 4);
+  }
   // d = Q K^T with as many keys of a slot as d has columns, from `first` on; one commit group.
   template <int kN>
   __device__ __forceinline__ void issue_scores(float (&d)[kN], int k_slot, int first = 0) {
     using Mma = Wgmma<T, 2 * kN>;
-    const std::uint64_t kd = matrix_descriptor(smem_address(shared.ring[k_slot]) + first * 128, 16, 1024);
+    const std::uint64_t kd = slot_descriptor(16, k_slot, first * 128);
     const std::uint64_t qd = matrix_descriptor(smem_address(shared.query[buffer.index]) + group * C::kBoxBytes, 16, 1024);
     pin(d);
     wgmma_fence();
@@ -384,7 +393,7 @@ struct Consumer {
 
   // o += P V, one commit group.
   __device__ __forceinline__ void issue_output(int v_slot) {
-    const std::uint64_t vd = matrix_descriptor(smem_address(shared.ring[v_slot]), C::kSlabBytes, 1024);
+    const std::uint64_t vd = slot_descriptor(C::kSlabBytes, v_slot);
     pin(o);
     wgmma_fence();
 #pragma unroll
@@ -454,25 +463,36 @@ struct Consumer {
     }
     softmax.template exponentials<C::kTop, 0, kEarly>(s, args.scale_log2, columns);
     if constexpr (kPending && kEarly < kScores) hold_exponentials();
-    if constexpr (kEarly == kScores && !C::kSafe) {
-      rescale = softmax.follow_sums(sum_limit<T>(), factor);
-      if (rescale) rescale_scores(factor);
+    // Asked before the last exponentials, so that nothing waits for the answer after them: what those add counts in the next step.
+    if constexpr (!C::kSafe) rescale = softmax.sums_above(sum_limit<T>());
+    if constexpr (kNarrow && !C::kSafe) {
+      if (rescale) {
+        softmax.move_reference(sum_limit<T>(), factor);
+        rescale_scores(factor);
+      }
     }
     wgmma_wait<0>();
     pin(o);
     pin(s);
     if constexpr (kPending) release(v_slot);
+    arrived = mbarrier_test(&shared.full[slot.index], slot.parity);
     softmax.template exponentials<C::kTop, kEarly, kScores>(s, args.scale_log2, columns);
     pack_probabilities(s);
-    if constexpr (kEarly < kScores && !C::kSafe) {
-      rescale = softmax.follow_sums(sum_limit<T>(), factor);
-      if (rescale) rescale_probabilities(factor);
+    if constexpr (!kNarrow && !C::kSafe) {
+      if (rescale) {
+        softmax.move_reference(sum_limit<T>(), factor);
+        rescale_probabilities(factor);
+      }
     }
     if (rescale) rescale_output(factor);
   }
-  // Keeps ptxas from moving the wait that follows above the exponentials: a store that never happens wants their sums.
+  // Keeps ptxas from moving the wait that follows above the exponentials: a store that never happens wants their sums, and with skip
+  // test their peaks, whose instructions else come after the wait (with 1 / l alone that is better).
   __device__ __forceinline__ void hold_exponentials() const {
     if (__builtin_expect(args.Gk < 0, 0)) {
+      if constexpr (C::kSkip) {
+        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(0), "f"(softmax.peak[0]), "f"(softmax.peak[1]) : "memory");
+      }
       asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(0), "f"(softmax.sum[0]), "f"(softmax.sum[1]) : "memory");
     }
   }
@@ -481,7 +501,7 @@ struct Consumer {
   __device__ __forceinline__ void take_virtual(const Item& it, int step, uint4 bits, int v_slot) {
     weigh_means(it, step);
     softmax.shift(kMeanLog2, args.raw_per_log2);
-    take_probabilities<kPending, kScores>(MarkedColumns(bits), v_slot);
+    take_probabilities<kPending, kEarlyVirtual>(MarkedColumns(bits), v_slot);
     softmax.shift(-kMeanLog2, args.raw_per_log2);
   }
 
@@ -507,7 +527,10 @@ struct Consumer {
   // one. A warp that is against it leaves a veto and goes on at once: only warps whose own rows would allow it wait for the
   // others. All warps meet in take_turn() between two votes, so one veto is enough.
   __device__ __forceinline__ bool warp_may_drop() const {
-    return __all_sync(0xffffffffu, s[0] < limit[0] && s[2] < limit[1]) && __all_sync(0xffffffffu, scores_below(s, limit, signs));
+    bool may = __all_sync(0xffffffffu, s[0] < limit[0] && s[2] < limit[1]);
+    // As the exception: a jump less for the others, 1 % of a step.
+    if (__builtin_expect(may, false)) may = __all_sync(0xffffffffu, scores_below(s, limit, signs));
+    return may;
   }
   __device__ __forceinline__ void leave_veto() {
     if (lane() == 0) *const_cast<volatile int*>(&shared.veto[group]) = votes;
@@ -532,7 +555,8 @@ struct Consumer {
     constexpr bool kTwoProducts = kTest && !kPending && C::kQueryInRegisters;
     static_assert(!(kTwoProducts && C::kLayout), "keys that are missing are masked after both products");
     const int k_slot = slot.index;
-    wait_slot();
+    if (!arrived) wait_slot();
+    arrived = false;  // of the step after this one
     take_turn();
     if constexpr (kTwoProducts) {
       issue_scores(tile_scores<0>(), k_slot);
@@ -640,6 +664,7 @@ struct Consumer {
       for (; index < it.steps; ++index) step<true>(it, index);
     }
     wait_slot();
+    arrived = false;
     if (!C::kSkip || pending) {
       issue_output(slot.index);
       wgmma_wait<0>();

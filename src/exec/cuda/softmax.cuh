@@ -45,9 +45,11 @@ struct MarkedColumns {
 // Sums are kept relative to a reference, which starts at the maximum of the row's first tile and moves rarely. Every result
 // is a quotient of such sums, so that it depends on the reference by rounding only.
 //   follow_maximum: before the exponentials, by the tile's maximum, when a row of the warp has outgrown it by `slack`.
-//   follow_sums: after the exponentials, when a sum has become large. Needs no maximum: a fifth of the instructions of a step,
+//   move_reference: after the exponentials, when a sum has become large. Needs no maximum: a fifth of the instructions of a step,
 //   and exponentials that start at once. A row that grows by more than 2^100 within one tile is lost.
 struct RowSoftmax {
+  static constexpr float kMostSum = 0x1p100f;  // of which P V has no overflow, and the largest factor by which the reference moves
+
   float reference[2];    // the maximum that it was last set to, the same in the four lanes of a quad; -inf: none yet
   float reference_c[2];  // the reference as an exponent of 2; 0 while there is none
   float sum[2];          // this lane's part of sum exp2(c * score - reference_c)
@@ -102,23 +104,22 @@ struct RowSoftmax {
     return true;
   }
 
-  // After a tile's exponentials are in the sums. Returns whether sums were rescaled: probabilities and O must then be multiplied by
-  // `factor`, a power of 2, so that nothing is rounded.
-  __device__ __forceinline__ bool follow_sums(float limit, float (&factor)[2]) {
-    if (!__any_sync(0xffffffffu, sum[0] > limit || sum[1] > limit)) return false;
+  // After exponentials are in the sums: whether the reference must move. The answer is the same in the whole warp.
+  __device__ __forceinline__ bool sums_above(float limit) const { return __any_sync(0xffffffffu, sum[0] > limit || sum[1] > limit); }
+  // Then: probabilities and O must be multiplied by `factor`, a power of 2, so that nothing is rounded.
+  __device__ __forceinline__ void move_reference(float limit, float (&factor)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float most = quad_max(sum[r]);
-      lost |= most > 0x1p100f;
+      lost |= most > kMostSum;
       const int exponent = most > limit ? min((__float_as_int(most) >> 23) - 127, 100) : 0;
       factor[r] = __int_as_float((127 - exponent) << 23);
       reference_c[r] += static_cast<float>(exponent);
       sum[r] *= factor[r];
       peak[r] *= factor[r];
     }
-    return true;
   }
-  // Without a finite score in the first tile there is no reference for follow_sums() to start from.
+  // Without a finite score in the first tile there is no reference for move_reference() to start from.
   __device__ __forceinline__ void require_reference() { lost |= reference[0] == -kInf || reference[1] == -kInf; }
 
   // Reads the scores until the opposite shift as if they were larger by `log2_weight` exponents of 2.
@@ -152,7 +153,10 @@ struct RowSoftmax {
   // Row sums over the quad; afterwards every lane of it holds the row's values.
   __device__ __forceinline__ void finish() {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) sum[r] = quad_sum(sum[r]);
+    for (int r = 0; r < 2; ++r) {
+      sum[r] = quad_sum(sum[r]);
+      lost |= sum[r] > kMostSum;
+    }
     share_peak();
   }
   // 1 / sum, 0 for a row without keys.
