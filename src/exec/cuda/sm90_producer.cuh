@@ -1,0 +1,193 @@
+// The producer warp of sm90_attend.cuh: takes rows, reads their lists, and copies Q, K and V in.
+#pragma once
+
+#include "exec/cuda/attend_cuda.h"
+#include "exec/cuda/sm90_config.cuh"
+
+namespace winnow::sm90 {
+
+// A row's list, 32 entries in the lanes of the warp and the next 32 on their way.
+struct ListReader {
+  const std::int32_t* list;  // null: identity
+  int n, base, mine, next;
+
+  __device__ __forceinline__ int fetch(int i) const { return list == nullptr || i >= n ? i : __ldg(list + i); }
+  __device__ __forceinline__ void open(const std::int32_t* tiles, int count) {
+    list = tiles;
+    n = count;
+    base = 0;
+    mine = fetch(threadIdx.x % 32);
+    next = fetch(32 + threadIdx.x % 32);
+  }
+  // Entry i, the tile and what is missing of it; calls come with i ascending.
+  __device__ __forceinline__ int at(int i) {
+    if (i >= base + 32) {
+      base += 32;
+      mine = next;
+      next = fetch(base + 32 + threadIdx.x % 32);
+    }
+    return __shfl_sync(0xffffffffu, mine, i - base);
+  }
+};
+
+template <class C>
+__device__ __forceinline__ int tile_of(int entry) {
+  return C::kLayout ? entry & cuda::kTileMask : entry;
+}
+// Of two list entries: keys of the first tile that take part, and of the second << 16.
+inline constexpr std::uint32_t kAllValid = kTileK << 16 | kTileK;
+template <class C>
+__device__ __forceinline__ std::uint32_t valid_keys(int entry0, int entry1, int keys) {
+  const auto valid = [&](int entry) {
+    const int tile = tile_of<C>(entry);
+    const int most = C::kLayout ? kTileK - (entry >> cuda::kMissingShift) : kTileK;
+    return static_cast<std::uint32_t>(max(0, min(keys - tile * kTileK, most)));
+  };
+  return valid(entry0) | valid(entry1) << 16;
+}
+
+template <class C>
+__device__ __forceinline__ void load_operand(std::uint8_t* to, const CUtensorMap* map, std::uint64_t* full, int row0, int row1, int head,
+                                             int b, std::uint64_t policy) {
+#pragma unroll
+  for (int slab = 0; slab < C::kSlabs; ++slab) {
+    std::uint8_t* at = to + slab * C::kSlabBytes;
+    tma_load(at, map, full, slab * kBoxCols, row0, head, b, policy);
+    tma_load(at + C::kBoxBytes, map, full, slab * kBoxCols, row1, head, b, policy);
+  }
+}
+
+// K or V of a step. In pairs, this CTA's half goes to both.
+template <class C>
+__device__ __forceinline__ void load_keys(std::uint8_t* to, const CUtensorMap* map, std::uint64_t* full, int row0, int row1, int head,
+                                          int b, int rank, std::uint64_t policy) {
+  if constexpr (!C::kPairs) {
+    load_operand<C>(to, map, full, row0, row1, head, b, policy);
+  } else {
+#pragma unroll
+    for (int slab = 0; slab < C::kSlabs; ++slab) {
+      tma_load_multicast(to + slab * C::kSlabBytes + rank * C::kBoxBytes, map, full, slab * kBoxCols, rank == 0 ? row0 : row1, head, b, 3,
+                         policy);
+    }
+  }
+}
+
+template <class C>
+__device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& shared) {
+  const bool leader = elect_one();
+  Cursor<C::kSlots> slot;
+  Cursor<C::kQueryBuffers> buffer;
+  const int rank = C::kPairs ? cluster_rank() : 0;
+  // A pair's second query tile may lie past the end: it is computed and not stored.
+  const int items_per_head = C::kPairs ? (args.Gq + 1) / 2 : args.Gq;
+  const int items = C::kPairs ? items_per_head * args.H * args.B : args.item_count != nullptr ? *args.item_count : args.rows;
+  int item = blockIdx.x / C::kCtas;
+  int ahead = 0;
+  while (true) {
+    // The next item is asked for while this one is worked on. Pairs are alike and go round in a fixed order.
+    if (C::kPairs)
+      ahead = item + gridDim.x / C::kCtas;
+    else if (leader)
+      ahead = gridDim.x + atomicAdd(args.next_item, 1);
+    Item it;
+    it.row = item >= items ? -1 : !C::kPairs && args.order != nullptr ? __ldg(args.order + item) : item;
+    if (it.row >= 0) {
+      const int bh = it.row / items_per_head;
+      const int query_tile = (it.row - bh * items_per_head) * C::kCtas + rank;
+      it.b = bh / args.H;
+      it.h = bh - it.b * args.H;
+      it.q0 = query_tile * kTileQ;
+      if constexpr (C::kPairs) it.row = bh * args.Gq + query_tile;
+      it.queries = C::kLayout ? __ldg(args.tile_queries + query_tile) : min(kTileQ, args.Sq - it.q0);
+      it.keys = args.key_lengths != nullptr ? __ldg(args.key_lengths + it.b) : args.Sk;
+    }
+    const int key_tiles = it.row < 0 ? 0 : (it.keys + kTileK - 1) / kTileK;
+    int n = key_tiles;
+    const std::int32_t* list = nullptr;
+    if (it.row >= 0 && args.offsets != nullptr) {
+      const int list_row = C::kLayout ? it.row % args.list_period : it.row;
+      const std::int64_t begin = __ldg(args.offsets + list_row);
+      n = static_cast<int>(__ldg(args.offsets + list_row + 1) - begin);
+      list = args.tiles + begin;
+    }
+    // The first step takes the last entry, or the last two if n is even.
+    const int tail = n == 0 ? 0 : 2 - n % 2;
+    int entry0 = 0, entry1 = args.Gk;  // Gk: outside the tensor, read as zeros
+    if (tail > 0) {
+      entry0 = list != nullptr ? __ldg(list + n - tail) : n - tail;
+      if (tail == 2) entry1 = list != nullptr ? __ldg(list + n - 1) : n - 1;
+      it.valid = valid_keys<C>(entry0, entry1, it.keys);
+    }
+    it.list_steps = (n + 1) / 2;
+    it.steps = it.list_steps + (C::kMeans && !(C::kLayout && args.mean_bits == nullptr) ? (key_tiles + kStepKeys - 1) / kStepKeys : 0);
+
+    mbarrier_wait(&shared.query_empty[buffer.index], buffer.parity ^ 1);
+    mbarrier_wait(&shared.item_empty[buffer.index], buffer.parity ^ 1);
+    if (leader) {
+      std::uint64_t* full = &shared.query_full[buffer.index];
+      shared.item[buffer.index] = it;
+      if (it.row < 0) {
+        mbarrier_arrive(full);
+      } else {
+        mbarrier_arrive_expect(full, C::kOperandBytes);
+        load_operand<C>(shared.query[buffer.index], &args.q, full, it.q0, it.q0 + kBoxRows, it.h, it.b, kEvictFirst);
+      }
+    }
+    if (it.row < 0) return;
+    __syncwarp();
+    const Item& told = shared.item[buffer.index];  // read from there: a producer has few registers
+    buffer.advance();
+
+    ListReader reader;
+    reader.open(list, n - tail);
+    const int head = told.h / (args.H / args.Hk);
+    int v0 = 0, v1 = 0;  // rows of the step before
+    for (int step = 0; step <= told.steps; ++step) {
+      int k0 = 0, k1 = 0;
+      if (step < told.steps) {
+        if (step >= told.list_steps) {
+          k0 = (step - told.list_steps) * kStepKeys;
+          k1 = k0 + kBoxRows;
+        } else if (step == 0) {
+          k0 = entry0;
+          k1 = entry1;
+        } else {
+          k0 = reader.at(2 * step - 2);
+          k1 = reader.at(2 * step - 1);
+        }
+        const std::uint32_t valid = C::kLayout ? valid_keys<C>(k0, k1, told.keys) : 0;
+        if (step < told.list_steps) {
+          k0 = tile_of<C>(k0) * kTileK;
+          k1 = tile_of<C>(k1) * kTileK;
+        }
+        mbarrier_wait(&shared.empty[slot.index], slot.parity ^ 1);
+        if (leader) {
+          const bool means = C::kMeans && step >= told.list_steps;
+          if constexpr (C::kLayout) shared.valid[slot.index] = valid;
+          mbarrier_arrive_expect(&shared.full[slot.index], C::kOperandBytes + (means ? kMeanBytes : 0));
+          load_keys<C>(shared.ring[slot.index], means ? &args.k_mean : &args.k, &shared.full[slot.index], k0, k1, head, told.b, rank,
+                       kEvictLast);
+          if (means) {
+            const std::int64_t word = static_cast<std::int64_t>(told.row) * args.mean_words + (step - told.list_steps) * (kStepKeys / 32);
+            bulk_load(&shared.mean_bits[slot.index], args.mean_bits + word, kMeanBytes, &shared.full[slot.index]);
+          }
+        }
+        slot.advance();
+      }
+      if (step > 0) {
+        mbarrier_wait(&shared.empty[slot.index], slot.parity ^ 1);
+        if (leader) {
+          mbarrier_arrive_expect(&shared.full[slot.index], C::kOperandBytes);
+          const CUtensorMap* map = C::kMeans && step > told.list_steps ? &args.v_mean : &args.v;
+          load_keys<C>(shared.ring[slot.index], map, &shared.full[slot.index], v0, v1, head, told.b, rank, kEvictLast);
+        }
+        slot.advance();
+      }
+      v0 = k0;
+      v1 = k1;
+    }
+    item = __shfl_sync(0xffffffffu, ahead, __ffs(__ballot_sync(0xffffffffu, leader)) - 1);
+  }
+}
+
+}  // namespace winnow::sm90
