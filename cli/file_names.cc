@@ -118,6 +118,8 @@ void FileNames::check_folders(std::string folder, const std::string& path, const
 
 void FileNames::write(const std::string& path, const std::string& flag, const std::string& own_place) {
   if (path.empty()) return;
+  if (path == "-")
+    throw Error(operation_, flag + ": expected the name of a file, got -, which elsewhere is standard output; ./- is a file");
   const std::string file = resolved(path);
   if (own_place.empty() || file != resolved(own_place)) check_folders(parent(file), path, flag);
   const auto [at, fresh] = uses_.try_emplace(file, Use{flag, true});

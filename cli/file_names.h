@@ -22,7 +22,7 @@ class FileNames {
   // A method's name, JSON text or a JSON file; and the files that the JSON names. What is wrong with it is its parser's to say.
   void read_setting(const std::string& text, const std::string& flag);
   // Throws Error if the same file is read or written by another flag, or lies in a folder that is read, or in a model's. `own_place` is
-  // the one file that this may be there.
+  // the one file that this may be there. "-" is refused: nothing here writes files to standard output.
   void write(const std::string& path, const std::string& flag, const std::string& own_place = {});
   // A folder for files that do not lie there yet.
   void write_folder(const std::string& path, const std::string& flag) const;

@@ -187,6 +187,14 @@ TEST_F(CliFiles, NamesThatNoReportCanHoldAreRefusedBeforeTheRun) {
   EXPECT_THAT(error_of({"attend", "--qkv", name}, {"--json", path("a.json")}), HasSubstr("expected a name in UTF-8 for --qkv"));
 }
 
+TEST_F(CliFiles, ADashIsNoFile) {
+  EXPECT_THAT(generate({"--save-latents", path("b"), "--report", "-"}), HasSubstr("--report: expected the name of a file, got -"));
+  EXPECT_THAT(generate({"--save-latents", "-"}), HasSubstr("--save-latents: expected the name of a file, got -"));
+  EXPECT_THAT(error_of({"attend", "--qkv", write_qkv("a.safetensors")}, {"--json", "-"}),
+              HasSubstr("--json: expected the name of a file, got -"));
+  EXPECT_FALSE(fs::exists("-"));
+}
+
 TEST_F(CliFiles, UnfinishedWorkIsAnOutputToo) {
   const std::string prompts = write("c.json.unfinished", "a red ball\n");
   for (const char* what : {"skip-softmax", "magcache", "budget"}) {

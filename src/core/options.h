@@ -203,10 +203,21 @@ inline double shortest(float x) {
   return value;
 }
 
+// The name of an enumerator, whose number is the place of its name. Throws Error if there is none.
+template <class Enum, std::size_t N>
+const char* name_of(Enum value, const std::array<const char*, N>& names) {
+  const auto place = static_cast<std::size_t>(value);
+  if (place >= N) {
+    throw Error("config", std::string("expected one of the ") + std::to_string(N) + " enumerators from " + names.front() + " to " +
+                              names.back() + ", got the number " + std::to_string(static_cast<long long>(value)));
+  }
+  return names[place];
+}
+
 // A configuration value as JSON.
-inline nlohmann::ordered_json json_value(TokenOrder value) { return kTokenOrderNames.at(static_cast<std::size_t>(value)); }
-inline nlohmann::ordered_json json_value(UnknownPositions value) { return kUnknownPositionsNames.at(static_cast<std::size_t>(value)); }
-inline nlohmann::ordered_json json_value(TimeSignal value) { return kTimeSignalNames.at(static_cast<std::size_t>(value)); }
+inline nlohmann::ordered_json json_value(TokenOrder value) { return name_of(value, kTokenOrderNames); }
+inline nlohmann::ordered_json json_value(UnknownPositions value) { return name_of(value, kUnknownPositionsNames); }
+inline nlohmann::ordered_json json_value(TimeSignal value) { return name_of(value, kTimeSignalNames); }
 inline nlohmann::ordered_json json_value(float value) { return shortest(value); }
 inline nlohmann::ordered_json json_value(const std::optional<double>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);

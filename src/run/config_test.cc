@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 
+#include "tests/support/message_of.h"
 #include "winnow/error.h"
 #include "winnow/session.h"
 
@@ -35,6 +36,13 @@ TEST(Config, NamesStandForDefaults) {
   EXPECT_TRUE(options.means);
   EXPECT_STREQ(config.method_name(), "mean_pool");
   EXPECT_TRUE(std::holds_alternative<SkipSoftmax>(parse_attention_config("skip_softmax").method));
+}
+
+TEST(Config, AnEnumeratorThatDoesNotExistIsNotWritten) {
+  AttentionConfig config = parse_attention_config("mean_pool");
+  config.tokens.token_order = static_cast<TokenOrder>(7);
+  EXPECT_THAT(tests::message_of([&] { static_cast<void>(to_json(config)); }),
+              HasSubstr("expected one of the 3 enumerators from auto to cubes, got the number 7"));
 }
 
 TEST(Config, NamesWithoutUsableDefaultsSayWhatTheyNeed) {

@@ -120,7 +120,7 @@ const char* cache_reason_name(CacheReason reason) {
   constexpr std::array<const char*, kNumCacheReasons> kNames = {"reused",     "too_few_steps", "disabled",     "last_step",
                                                                 "first_step", "warm_up",       "no_reference", "max_skips",
                                                                 "non_finite", "changed",       "conditional"};
-  return kNames.at(static_cast<std::size_t>(reason));
+  return name_of(reason, kNames);
 }
 
 std::int64_t CacheCounts::forwards() const { return std::accumulate(by_reason.begin(), by_reason.end(), std::int64_t{0}); }
