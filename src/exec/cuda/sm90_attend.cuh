@@ -19,7 +19,7 @@
 namespace winnow::sm90 {
 
 // Sums past this move the reference. Below it probabilities, of which none is larger than its sum, fit the operand type and
-// their products the f32 accumulators.
+// their products the f32 accumulators. In bf16 those of one step's last exponentials may be up to RowSoftmax::kMostSum.
 template <class T>
 __device__ constexpr float sum_limit() {
   return std::is_same_v<T, __half> ? 0x1p14f : 0x1p64f;
