@@ -135,7 +135,7 @@ check-tables:
 	python3 tools/splice_tables.py --check bench/results/cache.md docs/step-cache.md
 
 # The portable path, compiled for a machine without x86 intrinsics.
-check-portable:
+check-portable: deps
 	$(call need,g++-aarch64-linux-gnu)
 	tools/check_portable.sh
 
