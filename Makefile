@@ -18,7 +18,7 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 
-PACKAGES := g++ cmake ninja-build libdnnl-dev libpng-dev nlohmann-json3-dev libcli11-dev libdlpack-dev \
+PACKAGES := g++ cmake ninja-build libdnnl-dev ocl-icd-opencl-dev libpng-dev nlohmann-json3-dev libcli11-dev libdlpack-dev \
   libgtest-dev libgmock-dev libbenchmark-dev ffmpeg python3
 PLOT_PACKAGES := gnuplot-nox fonts-dejavu-core
 CHECK_PACKAGES := clang-format-14 g++-aarch64-linux-gnu
