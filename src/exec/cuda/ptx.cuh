@@ -12,7 +12,7 @@
 
 namespace winnow::sm90 {
 
-using cuda::ex2, cuda::kInf, cuda::kMeanLog2, cuda::ldmatrix_x4, cuda::lg2, cuda::max_nan, cuda::pack, cuda::quad_sum, cuda::smem_address;
+using cuda::ex2, cuda::kInf, cuda::kMeanLog2, cuda::ldmatrix_x4, cuda::lg2, cuda::max_nan, cuda::pack, cuda::quad_sum, cuda::round_to, cuda::smem_address;
 
 // True in exactly one lane of a converged warp.
 __device__ __forceinline__ bool elect_one() {
@@ -142,13 +142,6 @@ __device__ __forceinline__ void tma_load(void* to, const CUtensorMap* map, std::
       " [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(smem_address(to)),
       "l"(map), "r"(smem_address(barrier)), "r"(d), "r"(token), "r"(head), "r"(batch), "l"(policy)
       : "memory");
-}
-
-// `bytes` from device to shared memory, all multiples of 16.
-__device__ __forceinline__ void bulk_load(void* to, const void* from, std::uint32_t bytes, std::uint64_t* barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(smem_address(to)), "l"(from),
-               "r"(bytes), "r"(smem_address(barrier))
-               : "memory");
 }
 
 // A box into the same place of every CTA in `ctas` (a bit each), completing on each one's own barrier.

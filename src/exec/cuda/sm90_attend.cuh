@@ -33,18 +33,17 @@ struct Consumer {
   static constexpr int kQuerySteps = C::kD / 16;    // k16 steps of Q K^T
   static constexpr int kKeySteps = kStepKeys / 16;  // k16 steps of P V
   // Exponentials before the wait for the P V of the step before. It ends when some 24 of them are done, and the rest hides the
-  // packing of probabilities: 170 to 440 cycles of a warpgroup's 2450 per step otherwise. 24, 32, 40 and 48 differ by 1 %; in a
-  // step of means 40 and 56 are 2 to 20 % slower than 48.
+  // packing of probabilities: 170 to 440 cycles of a warpgroup's 2450 per step otherwise. 24, 32, 40 and 48 differ by 1 %.
   // f16 is packed after its sums are known, as its probabilities can be infinite before; layouts have no registers for it.
   static constexpr bool kNarrow = std::is_same_v<T, __half>;  // a type whose range is not that of f32
   static constexpr int kEarlyScores = kNarrow || C::kLayout ? kScores : kScores * 5 / 8;
-  static constexpr int kEarlyVirtual = kNarrow || C::kLayout ? kScores : kScores * 3 / 4;
 
   const KernelArgs& args;
   Shared<C>& shared;
   const int group;  // 0 or 1
   Cursor<C::kSlots> slot;
   Cursor<C::kQueryBuffers> buffer;
+  Cursor<2> weights;
   int stored = -1;              // query buffer that an output is being copied from
   bool arrived = false;         // the K of the next step has been seen in its slot
   bool pending = true;          // p holds probabilities whose P V is to come
@@ -94,12 +93,15 @@ struct Consumer {
     return matrix_descriptor(smem_address(shared.ring[0]) + first_byte, lead, 1024) +
            static_cast<std::uint32_t>(index) * (C::kOperandBytes >> 4);
   }
-  // d = Q K^T with as many keys of a slot as d has columns, from `first` on; one commit group.
-  template <int kN>
+  // d = Q K^T with as many keys of a slot as d has columns, from `first` on; one commit group. kVirtual: and the keys' weights, which
+  // the producer has as an operand (see weigh()) whose product with a constant is the same for all rows.
+  template <bool kVirtual, int kN>
   __device__ __forceinline__ void issue_scores(float (&d)[kN], int k_slot, int first = 0) {
     using Mma = Wgmma<T, 2 * kN>;
     const std::uint64_t kd = slot_descriptor(16, k_slot, first * 128);
     const std::uint64_t qd = matrix_descriptor(smem_address(shared.query[buffer.index]) + group * C::kBoxBytes, 16, 1024);
+    [[maybe_unused]] std::uint32_t ones[4];
+    if constexpr (kVirtual) ones_at_weights(ones);
     pin(d);
     wgmma_fence();
 #pragma unroll
@@ -117,7 +119,27 @@ struct Consumer {
           Mma::template ss<false>(d, qd + at, kd + at);
       }
     }
+    if constexpr (kVirtual) {
+      // No swizzle: 8 rows of 16 bytes, the next 8 rows 128 bytes further; elements 8 to 15 are elements 0 to 7 again.
+      const std::uint64_t weights_of_keys = (smem_address(shared.weights) & 0x3FFFF) >> 4 | std::uint64_t{128 >> 4} << 32;
+      Wgmma<__nv_bfloat16, 2 * kN>::template rs<false, false>(d, ones, weights_of_keys);
+    }
     wgmma_commit();
+  }
+  // The fragment of ones where the operand of weights has this step's parts, the same in all rows.
+  __device__ __forceinline__ void ones_at_weights(std::uint32_t (&a)[4]) const {
+    const int element = lane() % 4 - 2 * weights.index;
+    const std::uint32_t ones = element == 0 ? 0x3f803f80 : element == 1 ? 0x3f80 : 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      a[i] = ones;
+      asm volatile("" : "+r"(a[i]));  // before the products, or ptxas interrupts them for it
+    }
+  }
+  __device__ __forceinline__ void wait_weights() { mbarrier_wait(&shared.weights_full[weights.index], weights.parity); }
+  __device__ __forceinline__ void release_weights() {
+    if (lane() == 0) mbarrier_arrive(&shared.weights_empty[weights.index]);
+    weights.advance();
   }
   // The scores of the first or the second key tile of the step.
   template <int kTile>
@@ -168,35 +190,18 @@ struct Consumer {
     if (valid != kAllValid) mask_tails(s, valid & 0xffff, valid >> 16);
   }
 
-  // A virtual key stands for kTileK tokens (RowSoftmax::shift) but for those that have fewer.
-  __device__ __forceinline__ void weigh_means(const Item& it, int step) {
-    if constexpr (C::kLayout) add_to_columns(s, args.mean_log2 + (step - it.list_steps) * kStepKeys, args.raw_per_log2);
-    const int fewer = it.keys % kTileK;  // tokens of the last mean, if not as many as of the others
-    if (step + 1 == it.steps && fewer != 0) {
-      add_to_column(s, (it.keys - 1) / kTileK % kStepKeys, (lg2(static_cast<float>(fewer)) - kMeanLog2) * args.raw_per_log2);
-    }
-  }
-
-  // s <- probabilities and p <- the same as an operand, once the P V of the step before, which reads p, is done. `takes_part`: of
-  // columns; kEarly: scores before the wait for that.
-  template <bool kPending, int kEarly, class Columns>
-  __device__ __forceinline__ void take_probabilities(const Columns& takes_part, int v_slot) {
+  // s <- probabilities and p <- the same as an operand, once the P V of the step before, which reads p, is done.
+  template <bool kPending>
+  __device__ __forceinline__ void take_probabilities(int v_slot) {
     bool rescale = false;
     float factor[2];
-    const auto columns = [&] {
-      if constexpr (C::kSafe)
-        return AllColumns{};  // the others' scores are -inf by then
-      else
-        return takes_part;
-    }();
     if constexpr (C::kSafe) {
       float tile[2];
-      mask_columns(s, takes_part);
       RowSoftmax::tile_max(s, tile);
       rescale = softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
     }
-    softmax.template exponentials<C::kTop, 0, kEarly>(s, args.scale_log2, columns);
-    if constexpr (kPending && kEarly < kScores) hold_exponentials();
+    softmax.template exponentials<C::kTop, 0, kEarlyScores>(s, args.scale_log2);
+    if constexpr (kPending && kEarlyScores < kScores) hold_exponentials();
     // Asked before the last exponentials, so that nothing waits for the answer after them: what those add counts in the next step.
     if constexpr (!C::kSafe) rescale = softmax.sums_above(sum_limit<T>());
     if constexpr (kNarrow && !C::kSafe) {
@@ -210,7 +215,7 @@ struct Consumer {
     pin(s);
     if constexpr (kPending) release(v_slot);
     arrived = mbarrier_test(&shared.full[slot.index], slot.parity);
-    softmax.template exponentials<C::kTop, kEarly, kScores>(s, args.scale_log2, columns);
+    softmax.template exponentials<C::kTop, kEarlyScores, kScores>(s, args.scale_log2);
     pack_probabilities(s);
     if constexpr (!kNarrow && !C::kSafe) {
       if (rescale) {
@@ -229,14 +234,6 @@ struct Consumer {
       }
       asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(0), "f"(softmax.sum[0]), "f"(softmax.sum[1]) : "memory");
     }
-  }
-  // The same of virtual keys, those in `bits`.
-  template <bool kPending>
-  __device__ __forceinline__ void take_virtual(const Item& it, int step, uint4 bits, int v_slot) {
-    weigh_means(it, step);
-    softmax.shift(kMeanLog2, args.raw_per_log2);
-    take_probabilities<kPending, kEarlyVirtual>(MarkedColumns(bits), v_slot);
-    softmax.shift(-kMeanLog2, args.raw_per_log2);
   }
 
   // ---- skip test ----
@@ -283,7 +280,7 @@ struct Consumer {
   // nothing there: the P V that would follow is not issued (it would add the probabilities of an older step again), and the V
   // tile is only waited for and given back, so that the ring stays in step. Uniform in the warpgroup.
   template <bool kVirtual, bool kPending = true>
-  __device__ __forceinline__ void step(const Item& it, int index) {
+  __device__ __forceinline__ void step(const Item& it) {
     constexpr bool kTest = C::kSkip && !kVirtual;  // means are never skipped
     // The first key tile's scores are tested while the second's are multiplied.
     constexpr bool kTwoProducts = kTest && !kPending && C::kQueryInRegisters;
@@ -291,12 +288,13 @@ struct Consumer {
     const int k_slot = slot.index;
     if (!arrived) wait_slot();
     arrived = false;  // of the step after this one
+    if constexpr (kVirtual) wait_weights();
     take_turn();
     if constexpr (kTwoProducts) {
-      issue_scores(tile_scores<0>(), k_slot);
-      issue_scores(tile_scores<1>(), k_slot, kTileK);
+      issue_scores<false>(tile_scores<0>(), k_slot);
+      issue_scores<false>(tile_scores<1>(), k_slot, kTileK);
     } else {
-      issue_scores(s, k_slot);
+      issue_scores<kVirtual>(s, k_slot);
     }
     slot.advance();
     const int v_slot = slot.index;
@@ -304,7 +302,7 @@ struct Consumer {
     slot.advance();
     bool mine = true;  // of the thread: its scores let the step be dropped
     if constexpr (kPending) {
-      if constexpr (C::kSkip) raise_limits(it);
+      if constexpr (kTest) raise_limits(it);
       issue_output(v_slot);
       pass_turn();
       wgmma_wait<1>();
@@ -319,11 +317,10 @@ struct Consumer {
       wgmma_wait<0>();
     }
     pin(s);
-    uint4 bits{};
     std::uint32_t valid = 0;
-    if constexpr (kVirtual) bits = shared.mean_bits[k_slot];
     if constexpr (C::kLayout && !kVirtual) valid = shared.valid[k_slot];
     release(k_slot);
+    if constexpr (kVirtual) release_weights();
     if constexpr (C::kLayout && !kVirtual) mask_missing(s, valid);
     if constexpr (kTest && kPending) {
       ++votes;
@@ -344,26 +341,26 @@ struct Consumer {
         return;
       }
     }
-    if constexpr (kVirtual)
-      take_virtual<kPending>(it, index, bits, v_slot);
-    else
-      take_probabilities<kPending, kEarlyScores>(AllColumns{}, v_slot);
+    take_probabilities<kPending>(v_slot);
     if constexpr (!kPending) pending = true;
   }
 
   __device__ __forceinline__ void row(const Item& it) {
     const bool virtual_keys = C::kMeans && it.list_steps == 0;
     wait_slot();
-    issue_scores(s, slot.index);
+    if (virtual_keys) {
+      wait_weights();
+      issue_scores<true>(s, slot.index);
+    } else {
+      issue_scores<false>(s, slot.index);
+    }
     retire_store();
     wgmma_wait<0>();
     pin(s);
-    const uint4 bits = virtual_keys ? shared.mean_bits[slot.index] : uint4{};
     release(slot.index);
     slot.advance();
     if (virtual_keys) {
-      weigh_means(it, 0);
-      mask_columns(s, MarkedColumns(bits));
+      release_weights();
       softmax.shift(kMeanLog2, args.raw_per_log2);
     } else {
       mask_missing(s, it.valid);
@@ -373,8 +370,7 @@ struct Consumer {
     RowSoftmax::tile_max(s, tile);
     softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
     if constexpr (!C::kSafe) softmax.require_reference();
-    softmax.template exponentials<C::kTop, 0, kScores>(s, args.scale_log2, AllColumns{});
-    if (virtual_keys) softmax.shift(-kMeanLog2, args.raw_per_log2);
+    softmax.template exponentials<C::kTop, 0, kScores>(s, args.scale_log2);
     pack_probabilities(s);
     if constexpr (C::kSkip) {
       set_limits(it);
@@ -385,17 +381,19 @@ struct Consumer {
     if constexpr (C::kSkip) {
       // Two loops, so that a run of dropped steps is short code.
       while (index < it.list_steps) {
-        for (; index < it.list_steps && pending; ++index) step<false>(it, index);
-        for (; index < it.list_steps && !pending; ++index) step<false, false>(it, index);
+        for (; index < it.list_steps && pending; ++index) step<false>(it);
+        for (; index < it.list_steps && !pending; ++index) step<false, false>(it);
       }
     } else {
-      for (; index < it.list_steps; ++index) step<false>(it, index);
+      for (; index < it.list_steps; ++index) step<false>(it);
     }
     if constexpr (C::kMeans) {
+      if (!virtual_keys && index < it.steps) softmax.shift(kMeanLog2, args.raw_per_log2);
       if constexpr (C::kSkip) {
-        if (!pending && index < it.steps) step<true, false>(it, index++);
+        if (!pending && index < it.steps) step<true, false>(it), ++index;
       }
-      for (; index < it.steps; ++index) step<true>(it, index);
+      for (; index < it.steps; ++index) step<true>(it);
+      if (it.steps > it.list_steps) softmax.shift(-kMeanLog2, args.raw_per_log2);
     }
     wait_slot();
     arrived = false;
@@ -503,8 +501,9 @@ struct Consumer {
 
 template <class C>
 __global__ void __launch_bounds__(kThreads, 1) sm90_attend(const __grid_constant__ KernelArgs args) {
-  extern __shared__ std::uint8_t memory[];
-  Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory + (-smem_address(memory) & 1023));
+  extern __shared__ __align__(1024) std::uint8_t memory[];
+  if (smem_address(memory) % 1024 != 0) __trap();  // what the swizzle needs
+  Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory);
   if (threadIdx.x == 0) {
     shared.veto[0] = shared.veto[1] = 0;
     for (int i = 0; i < C::kSlots; ++i) {
@@ -514,7 +513,11 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_attend(const __grid_constant
     for (int i = 0; i < C::kQueryBuffers; ++i) {
       mbarrier_init(&shared.query_full[i], 1);
       mbarrier_init(&shared.query_empty[i], 2);  // one thread of each warpgroup
-      mbarrier_init(&shared.item_empty[i], kConsumerThreads);
+      mbarrier_init(&shared.item_empty[i], kConsumerThreads + (C::kMeans ? 1 : 0));  // and the producer of weights
+    }
+    for (int i = 0; i < 2; ++i) {
+      mbarrier_init(&shared.weights_full[i], 1);
+      mbarrier_init(&shared.weights_empty[i], kConsumerWarps);
     }
     mbarrier_init_fence();
     prefetch_tensor_map(&args.q);
@@ -528,6 +531,9 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_attend(const __grid_constant
   if (warp < kProducerThreads / 32) {
     registers_decrease<kProducerRegisters>();
     if (warp == 0) produce<C>(args, shared);
+    if constexpr (C::kMeans) {
+      if (warp == 1) weigh<C>(args, shared);
+    }
   } else {
     registers_increase<kConsumerRegisters>();
     Consumer<C>(args, shared, (warp - kProducerThreads / 32) / 4).run();

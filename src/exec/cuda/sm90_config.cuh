@@ -48,11 +48,13 @@ template <class C>
 struct Shared {
   alignas(1024) std::uint8_t query[C::kQueryBuffers][C::kOperandBytes];  // Q, later O
   alignas(1024) std::uint8_t ring[C::kSlots][C::kOperandBytes];
-  alignas(16) uint4 mean_bits[C::kMeans ? C::kSlots : 1];  // of the means in a slot: which of them take part
+  // Of virtual keys, see weigh(): of a key and of all even or odd steps.
+  alignas(128) uint2 weights[C::kMeans ? kStepKeys : 1][2];
   std::uint32_t valid[C::kLayout ? C::kSlots : 1];         // of the keys in a slot, see valid_keys()
   alignas(8) std::uint64_t full[C::kSlots], empty[C::kSlots];
   std::uint64_t query_full[C::kQueryBuffers], query_empty[C::kQueryBuffers];
   std::uint64_t item_empty[C::kQueryBuffers];
+  std::uint64_t weights_full[2], weights_empty[2];
   Item item[C::kQueryBuffers];
   int veto[2];  // skip test, of each warpgroup: the last vote that a warp was against
 };
@@ -67,8 +69,6 @@ inline constexpr int kConsumerRegisters = 232;
 // Named barriers; 0 is __syncthreads. The second of each pair is the second warpgroup's.
 inline constexpr int kBarTurn = 1;
 inline constexpr int kBarGroup = 3;
-
-inline constexpr int kMeanBytes = 16;  // of mean_bits for a step
 
 // Position in a circular buffer and the parity of its pass.
 template <int kSize>

@@ -9,7 +9,7 @@ namespace winnow::sm90 {
 template <class T, int kD, bool kSkip, Keys kKeys, Maximum kMaximum, bool kPairs>
 cudaError_t launch(const KernelArgs& args, int ctas, cudaStream_t stream) {
   using C = AttendConfig<T, kD, kSkip, kKeys, kMaximum, kPairs>;
-  constexpr int kBytes = sizeof(Shared<C>) + 1024;  // dynamic shared memory is 16-byte aligned, the swizzle needs 1024
+  constexpr int kBytes = sizeof(Shared<C>);
   static_assert(kBytes <= 227 * 1024, "more shared memory than a CTA can have on sm_90");
   // Per device and idempotent, so no lock: set on every call, below a microsecond.
   const cudaError_t e = cudaFuncSetAttribute(sm90_attend<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);

@@ -164,13 +164,9 @@ __device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& share
         if (leader) {
           const bool means = C::kMeans && step >= told.list_steps;
           if constexpr (C::kLayout) shared.valid[slot.index] = valid;
-          mbarrier_arrive_expect(&shared.full[slot.index], C::kOperandBytes + (means ? kMeanBytes : 0));
+          mbarrier_arrive_expect(&shared.full[slot.index], C::kOperandBytes);
           load_keys<C>(shared.ring[slot.index], means ? &args.k_mean : &args.k, &shared.full[slot.index], k0, k1, head, told.b, rank,
                        kEvictLast);
-          if (means) {
-            const std::int64_t word = static_cast<std::int64_t>(told.row) * args.mean_words + (step - told.list_steps) * (kStepKeys / 32);
-            bulk_load(&shared.mean_bits[slot.index], args.mean_bits + word, kMeanBytes, &shared.full[slot.index]);
-          }
         }
         slot.advance();
       }
@@ -187,6 +183,55 @@ __device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& share
       v1 = k1;
     }
     item = __shfl_sync(0xffffffffu, ahead, __ffs(__ballot_sync(0xffffffffu, leader)) - 1);
+  }
+}
+
+// The second producer warp: the weights of virtual keys, as an operand of a bf16 k16 product that adds them to the scores. A key that
+// takes no part weighs -inf; one that stands for fewer than kTileK tokens, log2 of its share of them. Row n of the operand is key n's:
+// three parts of half its weight in elements 0 to 2, or 4 to 6 for the next step's, which the product reads twice, as elements 8 to
+// 15 too. Parts are finite, so that those of the other step can be multiplied by 0; half of -inf is the least number, twice which is -inf.
+template <class C>
+__device__ __forceinline__ void weigh(const KernelArgs& args, Shared<C>& shared) {
+  constexpr std::uint32_t kLeast = 0xff7f;
+  const int lane = threadIdx.x % 32;
+  Cursor<C::kQueryBuffers> buffer;
+  Cursor<2> weights;
+  const auto parts_of = [](float x) {  // from the largest on
+    const float high = round_to<__nv_bfloat16>(x), middle = round_to<__nv_bfloat16>(x - high);
+    return uint2{pack<__nv_bfloat16>(high, middle), pack<__nv_bfloat16>(x - high - middle, 0.f)};
+  };
+  for (int i = lane; i < kStepKeys; i += 32) shared.weights[i][1] = {};  // finite before the first odd step's are there
+  while (true) {
+    mbarrier_wait(&shared.query_full[buffer.index], buffer.parity);
+    const Item& told = shared.item[buffer.index];
+    const int row = told.row, steps = row < 0 ? 0 : told.steps - told.list_steps, keys = told.keys;
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(&shared.item_empty[buffer.index]);
+    if (row < 0) return;
+    buffer.advance();
+    const auto* bits = reinterpret_cast<const uint4*>(args.mean_bits + static_cast<std::int64_t>(row) * args.mean_words);
+    const int last = keys % kTileK == 0 ? -1 : keys / kTileK;  // mean of fewer tokens
+    const float last_log2 = last < 0 ? 0.f : lg2(static_cast<float>(keys % kTileK)) - kMeanLog2;
+    uint4 next = steps > 0 ? __ldg(bits) : uint4{};
+    for (int step = 0; step < steps; ++step) {
+      const std::uint32_t words[4] = {next.x, next.y, next.z, next.w};
+      if (step + 1 < steps) next = __ldg(bits + step + 1);
+      uint2 parts[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int mean = step * kStepKeys + 32 * i + lane;
+        float log2_share = mean == last ? last_log2 : 0.f;
+        if constexpr (C::kLayout) log2_share += __ldg(args.mean_log2 + mean);
+        parts[i] = (words[i] >> lane & 1) != 0 ? parts_of(0.5f * log2_share * args.raw_per_log2) : uint2{kLeast, 0};
+      }
+      mbarrier_wait(&shared.weights_empty[weights.index], weights.parity ^ 1);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) shared.weights[32 * i + lane][weights.index] = parts[i];
+      fence_async_proxy();
+      __syncwarp();
+      if (lane == 0) mbarrier_arrive(&shared.weights_full[weights.index]);
+      weights.advance();
+    }
   }
 }
 

@@ -22,24 +22,6 @@ __device__ __forceinline__ float max_negative(float a, float b, float c) {
   return __uint_as_float(__vimin3_u32(__float_as_uint(a), __float_as_uint(b), __float_as_uint(c)));
 }
 
-// Which of a step's columns take part. `i`: index of a score in the thread's part of the tile.
-struct AllColumns {
-  __device__ __forceinline__ bool operator()(int) const { return true; }
-};
-// Those whose bit is set.
-struct MarkedColumns {
-  std::uint32_t words[4];
-
-  __device__ __forceinline__ explicit MarkedColumns(uint4 bits) {
-    const int shift = 2 * static_cast<int>(threadIdx.x % 4);
-    words[0] = bits.x >> shift;
-    words[1] = bits.y >> shift;
-    words[2] = bits.z >> shift;
-    words[3] = bits.w >> shift;
-  }
-  __device__ __forceinline__ bool operator()(int i) const { return (words[i / 16] & 1u << (8 * (i / 4 % 4) + i % 2)) != 0; }
-};
-
 // Scores are raw q.k products; c = scale * log2(e) turns them into exponents of 2.
 //
 // Sums are kept relative to a reference, which starts at the maximum of the row's first tile and moves rarely. Every result
@@ -131,16 +113,14 @@ struct RowSoftmax {
     }
   }
 
-  // s <- exp2(c * s - reference_c), 0 in columns that take no part, and its sums; with kPeak, its peaks. To set probabilities to 0
-  // costs less than to set scores to -inf: these instructions fit between the exponentials.
-  template <bool kPeak, int kBegin, int kEnd, int kN, class Columns>
-  __device__ __forceinline__ void exponentials(float (&s)[kN], float c, const Columns& takes_part) {
+  // s <- exp2(c * s - reference_c) and its sums; with kPeak, its peaks.
+  template <bool kPeak, int kBegin, int kEnd, int kN>
+  __device__ __forceinline__ void exponentials(float (&s)[kN], float c) {
 #pragma unroll
     for (int i = kBegin; i < kEnd; i += 4) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const float x = ex2(fmaf(s[i + j], c, -reference_c[j / 2]));
-        s[i + j] = takes_part(i + j) ? x : 0.f;
+        s[i + j] = ex2(fmaf(s[i + j], c, -reference_c[j / 2]));
         sum[j / 2] += s[i + j];
       }
       if constexpr (kPeak) {
@@ -219,45 +199,6 @@ __device__ __forceinline__ void mask_tails(float (&s)[kN], int valid0, int valid
     for (int e = 0; e < 2; ++e) {
       if (8 * (i % half) + e >= first) s[4 * i + e] = s[4 * i + 2 + e] = -kInf;
     }
-  }
-}
-
-// s += factor * x[column]
-template <int kN>
-__device__ __forceinline__ void add_to_columns(float (&s)[kN], const float* x, float factor) {
-  const auto* mine = reinterpret_cast<const float2*>(x) + threadIdx.x % 4;
-#pragma unroll
-  for (int i = 0; i < kN / 4; ++i) {
-    const float2 pair = __ldg(mine + 4 * i);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      s[4 * i + 2 * r] = fmaf(pair.x, factor, s[4 * i + 2 * r]);
-      s[4 * i + 2 * r + 1] = fmaf(pair.y, factor, s[4 * i + 2 * r + 1]);
-    }
-  }
-}
-
-template <int kN>
-__device__ __forceinline__ void add_to_column(float (&s)[kN], int column, float x) {
-  const int mine = column - 2 * static_cast<int>(threadIdx.x % 4);
-#pragma unroll
-  for (int i = 0; i < kN / 4; ++i) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      if (8 * i + e == mine) {
-        s[4 * i + e] += x;
-        s[4 * i + 2 + e] += x;
-      }
-    }
-  }
-}
-
-// Scores of columns that take no part: for those that look for a maximum.
-template <int kN, class Columns>
-__device__ __forceinline__ void mask_columns(float (&s)[kN], const Columns& takes_part) {
-#pragma unroll
-  for (int i = 0; i < kN; ++i) {
-    if (!takes_part(i)) s[i] = -kInf;
   }
 }
 
