@@ -34,6 +34,13 @@ __device__ __forceinline__ float lg2(float x) {
   return y;
 }
 
+// 1 / x to 1 ulp, denormal numbers as 0. One instruction, where a division is twenty and a call.
+__device__ __forceinline__ float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // max(a, b), NaN if either is one: fmaxf() would lose it.
 __device__ __forceinline__ float max_nan(float a, float b) {
   float y;

@@ -1,4 +1,4 @@
-// Attention over key-tile lists on sm_90a: one persistent CTA per SM, one producer warp that copies tiles in, two consumer
+// Attention over key-tile lists on sm_90a: one persistent CTA per SM, producer warps that copy tiles in and out, two consumer
 // warpgroups of 64 query rows that share a 128-row query tile and its list.
 //
 // A step is 128 keys: two 64-key list entries that four (K) and four (V) copies place as one 128-row operand, so scattered
@@ -44,7 +44,6 @@ struct Consumer {
   Cursor<C::kSlots> slot;
   Cursor<C::kQueryBuffers> buffer;
   Cursor<2> weights;
-  int stored = -1;              // query buffer that an output is being copied from
   bool arrived = false;         // the K of the next step has been seen in its slot
   bool pending = true;          // p holds probabilities whose P V is to come
   int votes = 0, dropped = 0;   // skip test: votes so far, steps of this row that were dropped
@@ -345,30 +344,42 @@ struct Consumer {
     if constexpr (!kPending) pending = true;
   }
 
-  __device__ __forceinline__ void row(const Item& it) {
+  __device__ __forceinline__ void reset() {
+    softmax.reset();
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) o[i] = 0.f;
+  }
+
+  // The scores of a row's first step.
+  __device__ __forceinline__ void begin_row(const Item& it) {
     const bool virtual_keys = C::kMeans && it.list_steps == 0;
+    if constexpr (C::kQueryInRegisters) load_query();
     wait_slot();
     if (virtual_keys) {
       wait_weights();
-      issue_scores<true>(s, slot.index);
+      issue_scores<C::kMeans>(s, slot.index);
     } else {
       issue_scores<false>(s, slot.index);
     }
-    retire_store();
+    reset();
     wgmma_wait<0>();
     pin(s);
     release(slot.index);
     slot.advance();
-    if (virtual_keys) {
-      release_weights();
+    if (virtual_keys) release_weights();
+  }
+  // Its steps up to the probabilities of the last one.
+  __device__ __forceinline__ void row(const Item& it) {
+    const bool virtual_keys = C::kMeans && it.list_steps == 0;
+    if (virtual_keys)
       softmax.shift(kMeanLog2, args.raw_per_log2);
-    } else {
+    else
       mask_missing(s, it.valid);
-    }
-    // The reference starts at the true maximum.
-    float tile[2], factor[2];
-    RowSoftmax::tile_max(s, tile);
-    softmax.follow_maximum(tile, args.scale_log2, args.slack, factor);
+    // The reference starts at the maximum; where it follows the sums and the operand type has the range of f32, at that of the first
+    // columns, a quarter.
+    float tile[2];
+    RowSoftmax::tile_max(reinterpret_cast<float(&)[kNarrow || C::kSafe ? kScores : kScores / 4]>(s), tile);
+    softmax.start(tile, args.scale_log2);
     if constexpr (!C::kSafe) softmax.require_reference();
     softmax.template exponentials<C::kTop, 0, kScores>(s, args.scale_log2);
     pack_probabilities(s);
@@ -395,6 +406,14 @@ struct Consumer {
       for (; index < it.steps; ++index) step<true>(it);
       if (it.steps > it.list_steps) softmax.shift(-kMeanLog2, args.raw_per_log2);
     }
+    if (C::kSkip && group * 64 < it.queries) {
+      tested += it.list_steps;
+      skipped += dropped;
+    }
+  }
+
+  // The P V of its last step.
+  __device__ __forceinline__ void end_row() {
     wait_slot();
     arrived = false;
     if (!C::kSkip || pending) {
@@ -404,22 +423,14 @@ struct Consumer {
     }
     release(slot.index);
     slot.advance();
-    if (C::kSkip && group * 64 < it.queries) {
-      tested += it.list_steps;
-      skipped += dropped;
-    }
+  }
+  __device__ __forceinline__ Item next_item() {
+    mbarrier_wait(&shared.query_full[buffer.index], buffer.parity);
+    return shared.item[buffer.index];
   }
 
-  // The copy of the output before this one has left its query buffer, which the producer may fill again.
-  __device__ __forceinline__ void retire_store() {
-    if (stored >= 0 && threadIdx.x % 128 == 0) {
-      tma_store_wait_read();
-      mbarrier_arrive(&shared.query_empty[stored]);
-    }
-    stored = -1;
-  }
-
-  __device__ __forceinline__ void write_output(const Item& it) {
+  __device__ __forceinline__ void write_output() {
+    const Item& it = shared.item[buffer.index];  // from there: no registers hold it meanwhile
     softmax.finish();
     const float scale[2] = {softmax.normaliser(0), softmax.normaliser(1)};
     const int row = warp() * 16 + lane() / 4;
@@ -443,8 +454,8 @@ struct Consumer {
         args.redo_rows[atomicAdd(args.redo_count, 1)] = it.row;
       }
     }
-    // All warps of the group are past their reads of Q, whose rows O now takes.
-    bar_sync(kBarGroup + group, 128);
+    // O takes the place of the warp's rows of Q. Fragments of these were read by the warp itself, an operand by all four.
+    if constexpr (!C::kQueryInRegisters) bar_sync(kBarGroup + group, 128);
     std::uint8_t* to = shared.query[buffer.index] + group * C::kBoxBytes;
     const int store_row = warp() * 16 + lane() % 16;
     const std::uint32_t base = smem_address(to) + store_row * 128;
@@ -457,40 +468,31 @@ struct Consumer {
                   pack<T>(d[6] * scale[1], d[7] * scale[1]));
     }
     fence_async_proxy();
-    bar_sync(kBarGroup + group, 128);
-    if (threadIdx.x % 128 == 0) {
-#pragma unroll
-      for (int slab = 0; slab < C::kSlabs; ++slab) {
-        tma_store(&args.out, to + slab * C::kSlabBytes, slab * kBoxCols, it.q0 + group * 64, it.h, it.b);
-      }
-      tma_store_commit();
+    __syncwarp();
+    if (lane() == 0) {
+      mbarrier_arrive(&shared.out_full[buffer.index]);
+      mbarrier_arrive(&shared.item_empty[buffer.index]);
     }
-    stored = buffer.index;
   }
 
   __device__ __forceinline__ void run() {
     if (group == 1) bar_arrive(kBarTurn, kConsumerThreads);
-    while (true) {
-      mbarrier_wait(&shared.query_full[buffer.index], buffer.parity);
-      const Item& told = shared.item[buffer.index];
-      const Item it = told;
-      if (it.row < 0) break;
-      if constexpr (C::kQueryInRegisters) load_query();
-      softmax.reset();
-#pragma unroll
-      for (int i = 0; i < kOutputs; ++i) o[i] = 0.f;
-      if (it.steps == 0)
-        retire_store();
-      else
+    Item it = next_item();
+    while (it.row >= 0) {
+      if (it.steps > 0) {
+        begin_row(it);
         row(it);
-      write_output(told);  // from there: no registers hold it meanwhile
-      mbarrier_arrive(&shared.item_empty[buffer.index]);
+        end_row();
+      } else {
+        reset();
+      }
+      write_output();
       buffer.advance();
+      it = next_item();
     }
     // The last turn that was passed to group 0 is taken, so that the barrier ends as it began.
     if (group == 0) bar_sync(kBarTurn, kConsumerThreads);
     if (threadIdx.x % 128 == 0) {
-      tma_store_wait();
       if (C::kSkip && args.granules != nullptr) {
         atomicAdd(args.granules, static_cast<unsigned long long>(tested));
         atomicAdd(args.granules + 1, static_cast<unsigned long long>(skipped));
@@ -512,8 +514,9 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_attend(const __grid_constant
     }
     for (int i = 0; i < C::kQueryBuffers; ++i) {
       mbarrier_init(&shared.query_full[i], 1);
-      mbarrier_init(&shared.query_empty[i], 2);  // one thread of each warpgroup
-      mbarrier_init(&shared.item_empty[i], kConsumerThreads + (C::kMeans ? 1 : 0));  // and the producer of weights
+      mbarrier_init(&shared.query_empty[i], 1);
+      mbarrier_init(&shared.item_empty[i], kConsumerWarps + (C::kMeans ? 3 : 2));  // and the producers but hand_out()
+      mbarrier_init(&shared.out_full[i], kConsumerWarps);
     }
     for (int i = 0; i < 2; ++i) {
       mbarrier_init(&shared.weights_full[i], 1);
@@ -530,9 +533,11 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_attend(const __grid_constant
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
   if (warp < kProducerThreads / 32) {
     registers_decrease<kProducerRegisters>();
-    if (warp == 0) produce<C>(args, shared);
+    if (warp == 0) load_tiles<C>(args, shared);
+    if (warp == 1) hand_out<C>(args, shared);
+    if (warp == 2) store_outputs<C>(args, shared);
     if constexpr (C::kMeans) {
-      if (warp == 1) weigh<C>(args, shared);
+      if (warp == 3) weigh<C>(args, shared);
     }
   } else {
     registers_increase<kConsumerRegisters>();

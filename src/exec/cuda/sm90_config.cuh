@@ -42,24 +42,29 @@ struct Item {
   int queries;          // that exist
   int keys;             // valid keys of the batch entry
   std::uint32_t valid;  // keys of the first step that take part, see valid_keys()
+  // Of the row's list without the entries of the first step; null: 0, 1, 2 ...
+  const std::int32_t* tiles;
+  int listed;
+  int first[2];  // entries of the first step
 };
 
 template <class C>
 struct Shared {
+  // Of virtual keys, see weigh(): of a key and of all even or odd steps. In front, because compute-sanitizer thinks that the product
+  // reads twice as much.
+  alignas(128) uint2 weights[C::kMeans ? kStepKeys : 1][2];
   alignas(1024) std::uint8_t query[C::kQueryBuffers][C::kOperandBytes];  // Q, later O
   alignas(1024) std::uint8_t ring[C::kSlots][C::kOperandBytes];
-  // Of virtual keys, see weigh(): of a key and of all even or odd steps.
-  alignas(128) uint2 weights[C::kMeans ? kStepKeys : 1][2];
-  std::uint32_t valid[C::kLayout ? C::kSlots : 1];         // of the keys in a slot, see valid_keys()
+  std::uint32_t valid[C::kLayout ? C::kSlots : 1];  // of the keys in a slot, see valid_keys()
   alignas(8) std::uint64_t full[C::kSlots], empty[C::kSlots];
   std::uint64_t query_full[C::kQueryBuffers], query_empty[C::kQueryBuffers];
-  std::uint64_t item_empty[C::kQueryBuffers];
+  std::uint64_t item_empty[C::kQueryBuffers], out_full[C::kQueryBuffers];
   std::uint64_t weights_full[2], weights_empty[2];
   Item item[C::kQueryBuffers];
   int veto[2];  // skip test, of each warpgroup: the last vote that a warp was against
 };
 
-inline constexpr int kProducerThreads = 128;  // setmaxnreg works on warpgroups; one warp of it has work
+inline constexpr int kProducerThreads = 128;  // a warp for each of its tasks
 inline constexpr int kConsumerThreads = 256;
 inline constexpr int kThreads = kProducerThreads + kConsumerThreads;
 inline constexpr int kConsumerWarps = kConsumerThreads / 32;

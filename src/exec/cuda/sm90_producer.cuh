@@ -1,4 +1,5 @@
-// The producer warp of sm90_attend.cuh: takes rows, reads their lists, and copies Q, K and V in.
+// The producer warps of sm90_attend.cuh: one takes rows and copies Q in, one reads their lists and copies K and V in, one copies O out,
+// one weighs means.
 #pragma once
 
 #include "exec/cuda/attend_cuda.h"
@@ -72,25 +73,22 @@ __device__ __forceinline__ void load_keys(std::uint8_t* to, const CUtensorMap* m
   }
 }
 
+// Takes rows, tells the other warps about them, and copies their Q in. One lane does it.
 template <class C>
-__device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& shared) {
-  const bool leader = elect_one();
-  Cursor<C::kSlots> slot;
+__device__ __forceinline__ void hand_out(const KernelArgs& args, Shared<C>& shared) {
+  if (!elect_one()) return;
   Cursor<C::kQueryBuffers> buffer;
   const int rank = C::kPairs ? cluster_rank() : 0;
   // A pair's second query tile may lie past the end: it is computed and not stored.
   const int items_per_head = C::kPairs ? (args.Gq + 1) / 2 : args.Gq;
   const int items = C::kPairs ? items_per_head * args.H * args.B : args.item_count != nullptr ? *args.item_count : args.rows;
   int item = blockIdx.x / C::kCtas;
-  int ahead = 0;
   while (true) {
     // The next item is asked for while this one is worked on. Pairs are alike and go round in a fixed order.
-    if (C::kPairs)
-      ahead = item + gridDim.x / C::kCtas;
-    else if (leader)
-      ahead = gridDim.x + atomicAdd(args.next_item, 1);
+    const int ahead = C::kPairs ? item + gridDim.x / C::kCtas : gridDim.x + atomicAdd(args.next_item, 1);
     Item it;
     it.row = item >= items ? -1 : !C::kPairs && args.order != nullptr ? __ldg(args.order + item) : item;
+    it.steps = 0;
     if (it.row >= 0) {
       const int bh = it.row / items_per_head;
       const int query_tile = (it.row - bh * items_per_head) * C::kCtas + rank;
@@ -100,46 +98,57 @@ __device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& share
       if constexpr (C::kPairs) it.row = bh * args.Gq + query_tile;
       it.queries = C::kLayout ? __ldg(args.tile_queries + query_tile) : min(kTileQ, args.Sq - it.q0);
       it.keys = args.key_lengths != nullptr ? __ldg(args.key_lengths + it.b) : args.Sk;
+      const int key_tiles = (it.keys + kTileK - 1) / kTileK;
+      int n = key_tiles;
+      it.tiles = nullptr;
+      if (args.offsets != nullptr) {
+        const int list_row = C::kLayout ? it.row % args.list_period : it.row;
+        const std::int64_t begin = __ldg(args.offsets + list_row);
+        n = static_cast<int>(__ldg(args.offsets + list_row + 1) - begin);
+        it.tiles = args.tiles + begin;
+      }
+      // The first step takes the last entry, or the last two if n is even.
+      const int tail = n == 0 ? 0 : 2 - n % 2;
+      it.first[0] = 0;
+      it.first[1] = args.Gk;  // outside the tensor, read as zeros
+      if (tail > 0) {
+        it.first[0] = it.tiles != nullptr ? __ldg(it.tiles + n - tail) : n - tail;
+        if (tail == 2) it.first[1] = it.tiles != nullptr ? __ldg(it.tiles + n - 1) : n - 1;
+        it.valid = valid_keys<C>(it.first[0], it.first[1], it.keys);
+      }
+      it.listed = n - tail;
+      it.list_steps = (n + 1) / 2;
+      it.steps = it.list_steps + (C::kMeans && !(C::kLayout && args.mean_bits == nullptr) ? (key_tiles + kStepKeys - 1) / kStepKeys : 0);
     }
-    const int key_tiles = it.row < 0 ? 0 : (it.keys + kTileK - 1) / kTileK;
-    int n = key_tiles;
-    const std::int32_t* list = nullptr;
-    if (it.row >= 0 && args.offsets != nullptr) {
-      const int list_row = C::kLayout ? it.row % args.list_period : it.row;
-      const std::int64_t begin = __ldg(args.offsets + list_row);
-      n = static_cast<int>(__ldg(args.offsets + list_row + 1) - begin);
-      list = args.tiles + begin;
-    }
-    // The first step takes the last entry, or the last two if n is even.
-    const int tail = n == 0 ? 0 : 2 - n % 2;
-    int entry0 = 0, entry1 = args.Gk;  // Gk: outside the tensor, read as zeros
-    if (tail > 0) {
-      entry0 = list != nullptr ? __ldg(list + n - tail) : n - tail;
-      if (tail == 2) entry1 = list != nullptr ? __ldg(list + n - 1) : n - 1;
-      it.valid = valid_keys<C>(entry0, entry1, it.keys);
-    }
-    it.list_steps = (n + 1) / 2;
-    it.steps = it.list_steps + (C::kMeans && !(C::kLayout && args.mean_bits == nullptr) ? (key_tiles + kStepKeys - 1) / kStepKeys : 0);
-
     mbarrier_wait(&shared.query_empty[buffer.index], buffer.parity ^ 1);
     mbarrier_wait(&shared.item_empty[buffer.index], buffer.parity ^ 1);
-    if (leader) {
-      std::uint64_t* full = &shared.query_full[buffer.index];
-      shared.item[buffer.index] = it;
-      if (it.row < 0) {
-        mbarrier_arrive(full);
-      } else {
-        mbarrier_arrive_expect(full, C::kOperandBytes);
-        load_operand<C>(shared.query[buffer.index], &args.q, full, it.q0, it.q0 + kBoxRows, it.h, it.b, kEvictFirst);
-      }
+    std::uint64_t* full = &shared.query_full[buffer.index];
+    shared.item[buffer.index] = it;
+    if (it.row < 0) {
+      mbarrier_arrive(full);
+      return;
     }
-    if (it.row < 0) return;
-    __syncwarp();
-    const Item& told = shared.item[buffer.index];  // read from there: a producer has few registers
+    mbarrier_arrive_expect(full, C::kOperandBytes);
+    load_operand<C>(shared.query[buffer.index], &args.q, full, it.q0, it.q0 + kBoxRows, it.h, it.b, kEvictFirst);
     buffer.advance();
+    item = ahead;
+  }
+}
+
+// Copies K and V in.
+template <class C>
+__device__ __forceinline__ void load_tiles(const KernelArgs& args, Shared<C>& shared) {
+  const bool leader = elect_one();
+  Cursor<C::kSlots> slot;
+  Cursor<C::kQueryBuffers> buffer;
+  const int rank = C::kPairs ? cluster_rank() : 0;
+  while (true) {
+    mbarrier_wait(&shared.query_full[buffer.index], buffer.parity);
+    const Item& told = shared.item[buffer.index];  // read from there: a producer has few registers
+    if (told.row < 0) return;
 
     ListReader reader;
-    reader.open(list, n - tail);
+    reader.open(told.tiles, told.listed);
     const int head = told.h / (args.H / args.Hk);
     int v0 = 0, v1 = 0;  // rows of the step before
     for (int step = 0; step <= told.steps; ++step) {
@@ -149,8 +158,8 @@ __device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& share
           k0 = (step - told.list_steps) * kStepKeys;
           k1 = k0 + kBoxRows;
         } else if (step == 0) {
-          k0 = entry0;
-          k1 = entry1;
+          k0 = told.first[0];
+          k1 = told.first[1];
         } else {
           k0 = reader.at(2 * step - 2);
           k1 = reader.at(2 * step - 1);
@@ -182,11 +191,38 @@ __device__ __forceinline__ void produce(const KernelArgs& args, Shared<C>& share
       v0 = k0;
       v1 = k1;
     }
-    item = __shfl_sync(0xffffffffu, ahead, __ffs(__ballot_sync(0xffffffffu, leader)) - 1);
+    __syncwarp();
+    if (leader) mbarrier_arrive(&shared.item_empty[buffer.index]);
+    buffer.advance();
   }
 }
 
-// The second producer warp: the weights of virtual keys, as an operand of a bf16 k16 product that adds them to the scores. A key that
+// Copies outputs from the query buffers where consumers leave them.
+template <class C>
+__device__ __forceinline__ void store_outputs(const KernelArgs& args, Shared<C>& shared) {
+  if (!elect_one()) return;
+  Cursor<C::kQueryBuffers> buffer;
+  while (true) {
+    mbarrier_wait(&shared.query_full[buffer.index], buffer.parity);
+    const Item& told = shared.item[buffer.index];
+    if (told.row < 0) break;
+    mbarrier_wait(&shared.out_full[buffer.index], buffer.parity);
+#pragma unroll
+    for (int box = 0; box < 2 * C::kSlabs; ++box) {
+      const int slab = box / 2, half = box % 2;
+      tma_store(&args.out, shared.query[buffer.index] + slab * C::kSlabBytes + half * C::kBoxBytes, slab * kBoxCols,
+                told.q0 + half * kBoxRows, told.h, told.b);
+    }
+    tma_store_commit();
+    mbarrier_arrive(&shared.item_empty[buffer.index]);
+    tma_store_wait_read();
+    mbarrier_arrive(&shared.query_empty[buffer.index]);
+    buffer.advance();
+  }
+  tma_store_wait();
+}
+
+// The weights of virtual keys, as an operand of a bf16 k16 product that adds them to the scores. A key that
 // takes no part weighs -inf; one that stands for fewer than kTileK tokens, log2 of its share of them. Row n of the operand is key n's:
 // three parts of half its weight in elements 0 to 2, or 4 to 6 for the next step's, which the product reads twice, as elements 8 to
 // 15 too. Parts are finite, so that those of the other step can be multiplied by 0; half of -inf is the least number, twice which is -inf.

@@ -24,7 +24,7 @@ __device__ __forceinline__ float max_negative(float a, float b, float c) {
 
 // Scores are raw q.k products; c = scale * log2(e) turns them into exponents of 2.
 //
-// Sums are kept relative to a reference, which starts at the maximum of the row's first tile and moves rarely. Every result
+// Sums are kept relative to a reference, which starts at a maximum of the row's first step and moves rarely. Every result
 // is a quotient of such sums, so that it depends on the reference by rounding only.
 //   follow_maximum: before the exponentials, by the tile's maximum, when a row of the warp has outgrown it by `slack`.
 //   move_reference: after the exponentials, when a sum has become large. Needs no maximum: a fifth of the instructions of a step,
@@ -68,6 +68,15 @@ struct RowSoftmax {
   }
   // The row's true maximum as an exponent of 2, once the peak is shared; -inf: no finite score yet.
   __device__ __forceinline__ float top_c(int r) const { return lg2(peak[r]) + reference_c[r]; }
+
+  // Of a row that has no reference yet. `tile`: this lane's part of the first maxima.
+  __device__ __forceinline__ void start(const float (&tile)[2], float c) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      reference[r] = quad_max(tile[r]);
+      reference_c[r] = reference[r] == -kInf ? 0.f : reference[r] * c;
+    }
+  }
 
   // `tile`: this lane's part of the tile's maxima. Returns whether sums were rescaled: O must then be multiplied by `factor`.
   // The answer is the same in the whole warp.
@@ -140,13 +149,13 @@ struct RowSoftmax {
     share_peak();
   }
   // 1 / sum, 0 for a row without keys.
-  __device__ __forceinline__ float normaliser(int r) const { return sum[r] == 0.f ? 0.f : 1.f / sum[r]; }
+  __device__ __forceinline__ float normaliser(int r) const { return sum[r] == 0.f ? 0.f : reciprocal(sum[r]); }
   __device__ __forceinline__ float lse(int r) const {
     constexpr float kLn2 = 0.6931471805599453f;
     return sum[r] == 0.f ? -kInf : (reference_c[r] + log2f(sum[r])) * kLn2;
   }
   // 1 / l, l relative to the true maximum.
-  __device__ __forceinline__ float inv_l(int r) const { return sum[r] == 0.f ? 0.f : peak[r] / sum[r]; }
+  __device__ __forceinline__ float inv_l(int r) const { return sum[r] == 0.f ? 0.f : peak[r] * reciprocal(sum[r]); }
 };
 
 // In the four chains of two rows, the largest score as `larger` of three sees it.
