@@ -76,6 +76,11 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(std::uint64_t* barrier, 
       : "memory");
 }
 
+// For the long waits of a warp that nobody waits for: asks rarely, because the others lack what it issues.
+__device__ __forceinline__ void mbarrier_wait_idle(std::uint64_t* barrier, std::uint32_t parity) {
+  while (!mbarrier_test(barrier, parity)) __nanosleep(256);
+}
+
 // ---- clusters -------------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ int cluster_rank() {

@@ -56,6 +56,7 @@ struct Consumer {
   RowSoftmax softmax;
   float limit[2], known[2];  // skip test: see set_limits()
   Signs signs = Signs::mixed;
+  int queries_left = 0;  // from this thread's first row on
 
   __device__ __forceinline__ Consumer(const KernelArgs& a, Shared<C>& sh, int g) : args(a), shared(sh), group(g) {}
 
@@ -238,19 +239,19 @@ struct Consumer {
   // ---- skip test ----
 
   // Scores below it let the row's step be dropped. Rows past the end are in favour.
-  __device__ __forceinline__ void set_limits(const Item& it) {
+  __device__ __forceinline__ void set_limits() {
     softmax.share_peak();
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       known[r] = softmax.peak[r];
-      const bool outside = group * 64 + warp() * 16 + lane() / 4 + 8 * r >= it.queries;
+      const bool outside = queries_left <= 8 * r;
       limit[r] = outside ? kInf : fmaf(softmax.top_c(r), args.raw_per_log2, args.skip_below);
     }
     signs = signs_of(limit);
   }
   // After a step that was kept: its peaks rise rarely.
-  __device__ __forceinline__ void raise_limits(const Item& it) {
-    if (__any_sync(0xffffffffu, softmax.peak[0] != known[0] || softmax.peak[1] != known[1])) set_limits(it);
+  __device__ __forceinline__ void raise_limits() {
+    if (__any_sync(0xffffffffu, softmax.peak[0] != known[0] || softmax.peak[1] != known[1])) set_limits();
   }
 
   // A warpgroup drops a step if all of its warps may. One score that is too large decides against it: a few of them mostly hold
@@ -279,7 +280,7 @@ struct Consumer {
   // nothing there: the P V that would follow is not issued (it would add the probabilities of an older step again), and the V
   // tile is only waited for and given back, so that the ring stays in step. Uniform in the warpgroup.
   template <bool kVirtual, bool kPending = true>
-  __device__ __forceinline__ void step(const Item& it) {
+  __device__ __forceinline__ void step() {
     constexpr bool kTest = C::kSkip && !kVirtual;  // means are never skipped
     // The first key tile's scores are tested while the second's are multiplied.
     constexpr bool kTwoProducts = kTest && !kPending && C::kQueryInRegisters;
@@ -301,7 +302,7 @@ struct Consumer {
     slot.advance();
     bool mine = true;  // of the thread: its scores let the step be dropped
     if constexpr (kPending) {
-      if constexpr (kTest) raise_limits(it);
+      if constexpr (kTest) raise_limits();
       issue_output(v_slot);
       pass_turn();
       wgmma_wait<1>();
@@ -353,20 +354,20 @@ struct Consumer {
   // The scores of a row's first step.
   __device__ __forceinline__ void begin_row(const Item& it) {
     const bool virtual_keys = C::kMeans && it.list_steps == 0;
-    if constexpr (C::kQueryInRegisters) load_query();
     wait_slot();
     if (virtual_keys) {
-      wait_weights();
+      if constexpr (C::kMeans) wait_weights();
       issue_scores<C::kMeans>(s, slot.index);
     } else {
       issue_scores<false>(s, slot.index);
     }
-    reset();
     wgmma_wait<0>();
     pin(s);
     release(slot.index);
     slot.advance();
-    if (virtual_keys) release_weights();
+    if constexpr (C::kMeans) {
+      if (virtual_keys) release_weights();
+    }
   }
   // Its steps up to the probabilities of the last one.
   __device__ __forceinline__ void row(const Item& it) {
@@ -384,7 +385,8 @@ struct Consumer {
     softmax.template exponentials<C::kTop, 0, kScores>(s, args.scale_log2);
     pack_probabilities(s);
     if constexpr (C::kSkip) {
-      set_limits(it);
+      queries_left = it.queries - (group * 64 + warp() * 16 + lane() / 4);
+      set_limits();
       pending = true;
       dropped = 0;
     }
@@ -392,18 +394,18 @@ struct Consumer {
     if constexpr (C::kSkip) {
       // Two loops, so that a run of dropped steps is short code.
       while (index < it.list_steps) {
-        for (; index < it.list_steps && pending; ++index) step<false>(it);
-        for (; index < it.list_steps && !pending; ++index) step<false, false>(it);
+        for (; index < it.list_steps && pending; ++index) step<false>();
+        for (; index < it.list_steps && !pending; ++index) step<false, false>();
       }
     } else {
-      for (; index < it.list_steps; ++index) step<false>(it);
+      for (; index < it.list_steps; ++index) step<false>();
     }
     if constexpr (C::kMeans) {
       if (!virtual_keys && index < it.steps) softmax.shift(kMeanLog2, args.raw_per_log2);
       if constexpr (C::kSkip) {
-        if (!pending && index < it.steps) step<true, false>(it), ++index;
+        if (!pending && index < it.steps) step<true, false>(), ++index;
       }
-      for (; index < it.steps; ++index) step<true>(it);
+      for (; index < it.steps; ++index) step<true>();
       if (it.steps > it.list_steps) softmax.shift(-kMeanLog2, args.raw_per_log2);
     }
     if (C::kSkip && group * 64 < it.queries) {
@@ -423,10 +425,6 @@ struct Consumer {
     }
     release(slot.index);
     slot.advance();
-  }
-  __device__ __forceinline__ Item next_item() {
-    mbarrier_wait(&shared.query_full[buffer.index], buffer.parity);
-    return shared.item[buffer.index];
   }
 
   __device__ __forceinline__ void write_output() {
@@ -477,18 +475,20 @@ struct Consumer {
 
   __device__ __forceinline__ void run() {
     if (group == 1) bar_arrive(kBarTurn, kConsumerThreads);
-    Item it = next_item();
-    while (it.row >= 0) {
+    while (true) {
+      mbarrier_wait(&shared.query_full[buffer.index], buffer.parity);
+      // With the skip test, ptxas makes better loops if the fields stay in shared memory: 1 to 3 % of a step.
+      const std::conditional_t<C::kSkip, const Item&, Item> it = shared.item[buffer.index];
+      if (it.row < 0) break;
+      if constexpr (C::kQueryInRegisters) load_query();
+      reset();
       if (it.steps > 0) {
         begin_row(it);
         row(it);
         end_row();
-      } else {
-        reset();
       }
       write_output();
       buffer.advance();
-      it = next_item();
     }
     // The last turn that was passed to group 0 is taken, so that the barrier ends as it began.
     if (group == 0) bar_sync(kBarTurn, kConsumerThreads);
@@ -503,10 +503,12 @@ struct Consumer {
 
 template <class C>
 __global__ void __launch_bounds__(kThreads, 1) sm90_attend(const __grid_constant__ KernelArgs args) {
-  extern __shared__ __align__(1024) std::uint8_t memory[];
-  if (smem_address(memory) % 1024 != 0) __trap();  // what the swizzle needs
-  Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory);
+  extern __shared__ std::uint8_t memory[];
+  // It begins at a multiple of 1024, which the swizzle needs, where a kernel has no other shared memory. Written as if it need not:
+  // ptxas then keeps addresses in uniform registers, else it moves them there between a warpgroup's turn and its products, up to 4 %.
+  Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory + (-smem_address(memory) & 1023));
   if (threadIdx.x == 0) {
+    if (smem_address(memory) % 1024 != 0) __trap();
     shared.veto[0] = shared.veto[1] = 0;
     for (int i = 0; i < C::kSlots; ++i) {
       mbarrier_init(&shared.full[i], 1);

@@ -48,11 +48,17 @@ struct Item {
   int first[2];  // entries of the first step
 };
 
+// Weights of virtual keys, see weigh(): of a key and of all even or odd steps.
+template <bool kMeans>
+struct Weights {
+  alignas(1024) uint2 weights[kStepKeys][2];
+};
+template <>
+struct Weights<false> {};
+
+// The weights come first because compute-sanitizer thinks that the product with them reads twice as much.
 template <class C>
-struct Shared {
-  // Of virtual keys, see weigh(): of a key and of all even or odd steps. In front, because compute-sanitizer thinks that the product
-  // reads twice as much.
-  alignas(128) uint2 weights[C::kMeans ? kStepKeys : 1][2];
+struct Shared : Weights<C::kMeans> {
   alignas(1024) std::uint8_t query[C::kQueryBuffers][C::kOperandBytes];  // Q, later O
   alignas(1024) std::uint8_t ring[C::kSlots][C::kOperandBytes];
   std::uint32_t valid[C::kLayout ? C::kSlots : 1];  // of the keys in a slot, see valid_keys()

@@ -120,8 +120,8 @@ __device__ __forceinline__ void hand_out(const KernelArgs& args, Shared<C>& shar
       it.list_steps = (n + 1) / 2;
       it.steps = it.list_steps + (C::kMeans && !(C::kLayout && args.mean_bits == nullptr) ? (key_tiles + kStepKeys - 1) / kStepKeys : 0);
     }
-    mbarrier_wait(&shared.query_empty[buffer.index], buffer.parity ^ 1);
-    mbarrier_wait(&shared.item_empty[buffer.index], buffer.parity ^ 1);
+    mbarrier_wait_idle(&shared.query_empty[buffer.index], buffer.parity ^ 1);
+    mbarrier_wait_idle(&shared.item_empty[buffer.index], buffer.parity ^ 1);
     std::uint64_t* full = &shared.query_full[buffer.index];
     shared.item[buffer.index] = it;
     if (it.row < 0) {
@@ -203,10 +203,10 @@ __device__ __forceinline__ void store_outputs(const KernelArgs& args, Shared<C>&
   if (!elect_one()) return;
   Cursor<C::kQueryBuffers> buffer;
   while (true) {
-    mbarrier_wait(&shared.query_full[buffer.index], buffer.parity);
+    mbarrier_wait_idle(&shared.query_full[buffer.index], buffer.parity);
     const Item& told = shared.item[buffer.index];
     if (told.row < 0) break;
-    mbarrier_wait(&shared.out_full[buffer.index], buffer.parity);
+    mbarrier_wait_idle(&shared.out_full[buffer.index], buffer.parity);
 #pragma unroll
     for (int box = 0; box < 2 * C::kSlabs; ++box) {
       const int slab = box / 2, half = box % 2;
