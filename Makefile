@@ -87,6 +87,7 @@ cache-report-full: build
 	  --output out/cache-full $(COMPARE_FLAGS)
 
 test: deps build/build.ninja
+	$(call need,$(PLOT_PACKAGES))
 	cmake --build --preset release -j $(JOBS)
 	ctest --preset release
 
