@@ -93,7 +93,7 @@ class DevicePlan {
 // once `ws` has the bytes that the next function gives, so that a call can be captured in a CUDA graph (after a first call, which
 // loads the kernels). The tensors, `plan` and `ws` must live until the work has run.
 //   q, k, v, out: bf16 or f16, one dtype for all four; D 64 or 128; addresses and the strides of B, S, H multiples of 16 bytes
-//   scale > 0; keys at or after key_lengths[b] must be finite; with means, those of other documents (see TokenLayout) as well
+//   scale > 0; keys at or after key_lengths[b] must be finite; with means, all keys, those of other documents (see TokenLayout) as well
 //   Under a layout, q, k, v and out are copied into full tiles and back.
 AttendResult attend(const DevicePlan& plan, const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& out,
                     const AttendOptions& options, DeviceWorkspace& ws);
