@@ -11,6 +11,6 @@ grep -vE '^ptxas info|bytes stack frame|^$' "$log" >&2
 [ $status -eq 0 ] || exit $status
 awk '
   /Function properties for|Compiling entry function/ { kernel = $NF; if (/Compiling/) kernel = $6 }
-  /C7508|wgmma.mma_async instructions are serialized/ { print "ptxas_gate: " $0; bad = 1 }
+  /C75(08|10|11|12|14|15)|wgmma.mma_async instructions are serialized/ { print "ptxas_gate: " $0; bad = 1 }
   /[1-9][0-9]* bytes (stack frame|spill)/ { print "ptxas_gate: " kernel ":" $0; bad = 1 }
   END { exit bad }' "$log" >&2

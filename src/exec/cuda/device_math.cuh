@@ -64,17 +64,8 @@ __device__ __forceinline__ std::uint32_t pack<__half>(float lo, float hi) {
   return r;
 }
 
-// x as a T can have it.
-template <class T>
-__device__ __forceinline__ float round_to(float x);
-template <>
-__device__ __forceinline__ float round_to<__nv_bfloat16>(float x) {
-  return __bfloat162float(__float2bfloat16_rn(x));
-}
-template <>
-__device__ __forceinline__ float round_to<__half>(float x) {
-  return __half2float(__float2half_rn(x));
-}
+// The bf16 nearest to x.
+__device__ __forceinline__ float round_to_bf16(float x) { return __bfloat162float(__float2bfloat16_rn(x)); }
 
 // Over the four lanes that share a row of a fragment.
 __device__ __forceinline__ float quad_sum(float x) {

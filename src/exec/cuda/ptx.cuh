@@ -13,7 +13,7 @@
 namespace winnow::sm90 {
 
 using cuda::ex2, cuda::kInf, cuda::kMeanLog2, cuda::ldmatrix_x4, cuda::lg2, cuda::max_nan, cuda::pack, cuda::quad_sum, cuda::reciprocal,
-    cuda::round_to, cuda::smem_address;
+    cuda::round_to_bf16, cuda::smem_address;
 
 // True in exactly one lane of a converged warp.
 __device__ __forceinline__ bool elect_one() {

@@ -222,10 +222,10 @@ __device__ __forceinline__ void store_outputs(const KernelArgs& args, Shared<C>&
   tma_store_wait();
 }
 
-// The weights of virtual keys, as an operand of a bf16 k16 product that adds them to the scores. A key that
-// takes no part weighs -inf; one that stands for fewer than kTileK tokens, log2 of its share of them. Row n of the operand is key n's:
-// three parts of half its weight in elements 0 to 2, or 4 to 6 for the next step's, which the product reads twice, as elements 8 to
-// 15 too. Parts are finite, so that those of the other step can be multiplied by 0; half of -inf is the least number, twice which is -inf.
+// The weights of virtual keys, as an operand of a bf16 k16 product that adds them to the scores. A key that takes no part weighs -inf;
+// one that stands for fewer than kTileK tokens, log2 of its share of them. Row n of the operand is key n's: three parts of half its
+// weight in elements 0 to 2, or 4 to 6 for the next step's, which the product reads twice, as elements 8 to 15 too. Parts are finite, so
+// that those of the other step can be multiplied by 0; half of -inf is the least number, twice which is -inf.
 template <class C>
 __device__ __forceinline__ void weigh(const KernelArgs& args, Shared<C>& shared) {
   constexpr std::uint32_t kLeast = 0xff7f;
@@ -233,7 +233,7 @@ __device__ __forceinline__ void weigh(const KernelArgs& args, Shared<C>& shared)
   Cursor<C::kQueryBuffers> buffer;
   Cursor<2> weights;
   const auto parts_of = [](float x) {  // from the largest on
-    const float high = round_to<__nv_bfloat16>(x), middle = round_to<__nv_bfloat16>(x - high);
+    const float high = round_to_bf16(x), middle = round_to_bf16(x - high);
     return uint2{pack<__nv_bfloat16>(high, middle), pack<__nv_bfloat16>(x - high - middle, 0.f)};
   };
   for (int i = lane; i < kStepKeys; i += 32) shared.weights[i][1] = {};  // finite before the first odd step's are there
